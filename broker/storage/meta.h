@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meta.pool: what a broker remembers beside the logs. An ops table with two implementations:
+ * meta_pmem.c (libpmemobj, transactions) and meta_mem.c (an in-memory twin for tests and simulation).
+ *
+ * Owned by the housekeeper: no shard ever calls it (a transaction takes 5 to 200 us). libpmemobj
+ * aborts the process on a failed msync. Everything here but the catalogue is derived from the log and
+ * rebuilt when lost; the catalogue has a second home in the segment headers and `topic` files.
+ *
+ * Four tables. Keys are small fixed structs, values are bytes; a table keeps its own order:
+ *   catalogue   topic id                     -> name, partitions, configuration
+ *   epochs      topic id, partition          -> leader epoch history
+ *   producers   topic id, partition          -> snapshot of producer states at an offset
+ *   calendar    topic id, partition, node    -> time index nodes
+ */
+#ifndef FQ_STORAGE_META_H
+#define FQ_STORAGE_META_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "wire/protocol.h"
+
+struct fq_meta;
+
+enum fq_meta_table { FQ_META_CATALOGUE, FQ_META_EPOCHS, FQ_META_PRODUCERS, FQ_META_CALENDAR,
+                     FQ_META_SYSTEM, FQ_META_TABLES };
+
+struct fq_meta_key {
+    struct fq_uuid topic_id;
+    uint32_t partition;   /* 0 for the catalogue */
+    uint64_t node;        /* calendar: node number; else 0 */
+};
+
+#define FQ_META_VALUE_BYTES_MAX (1u << 20)
+
+struct fq_meta_ops {
+    void (*close)(struct fq_meta *meta);
+    /* Transactions: all puts and removes between begin and commit happen together or not at all.
+     * They do not nest. A failed put (NO_SPACE) leaves the transaction usable for abort only. */
+    int (*begin)(struct fq_meta *meta);
+    int (*put)(struct fq_meta *meta, enum fq_meta_table table, const struct fq_meta_key *key,
+               const void *value, size_t length, struct fq_err *err);
+    int (*remove)(struct fq_meta *meta, enum fq_meta_table table, const struct fq_meta_key *key);
+    int (*commit)(struct fq_meta *meta);
+    void (*abort)(struct fq_meta *meta);
+    /* The value, borrowed until the next change; NOT_FOUND; CORRUPT if its checksum fails. */
+    int (*get)(struct fq_meta *meta, enum fq_meta_table table, const struct fq_meta_key *key,
+               const void **ret_value, size_t *ret_length);
+    /* Visits the keys of a table in key order (topic id, partition, node), from `from` (NULL: first)
+     * on; stops when the visitor returns non-zero and returns that. */
+    int (*visit)(struct fq_meta *meta, enum fq_meta_table table, const struct fq_meta_key *from,
+                 int (*visitor)(void *context, const struct fq_meta_key *key, const void *value,
+                                size_t length),
+                 void *context);
+};
+
+struct fq_meta {
+    const struct fq_meta_ops *ops;
+};
+
+enum fq_meta_opened {
+    FQ_META_OPENED = 0,
+    FQ_META_CREATED = 1,     /* there was none */
+    FQ_META_REBUILT = 2      /* the old one was damaged: renamed to meta.pool.damaged-N, new one made */
+};
+
+/* Opens or creates `path`. `bytes` only on creation. Positive results: enum fq_meta_opened. */
+int fq_meta_open_pmem(const char *path, size_t bytes, struct fq_meta **ret, struct fq_err *err);
+int fq_meta_open_memory(struct fq_meta **ret);
+
+#endif

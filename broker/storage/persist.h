@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Persist ops: the seam between the log and its medium. Everything durable goes through here, so
+ * that the recording implementation can replay every legal persistent state.
+ *
+ * Three implementations: pmem (stores into the mapping, write-back, fence; libpmem), sync (pwrite
+ * into written blocks; fdatasync by the flusher; read-only mapping), recording (tests).
+ *
+ * A file is always mapped for reading at `map`. On pmem the mapping is also what is written.
+ */
+#ifndef FQ_STORAGE_PERSIST_H
+#define FQ_STORAGE_PERSIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct fq_persist;      /* one per store (data directory or device) */
+
+struct fq_pfile {       /* one open file or extent */
+    struct fq_persist *persist;
+    int fd;
+    const uint8_t *map; /* read view of all `bytes` */
+    uint64_t bytes;
+    void *backend;
+};
+
+struct fq_persist_ops {
+    const char *name;   /* "pmem", "sync", "recording" */
+    /* true: bytes are durable only after sync() (which the flusher thread calls); false: after
+     * drain(). */
+    bool needs_sync;
+
+    int (*create)(struct fq_persist *p, const char *path, uint64_t bytes, struct fq_pfile *ret,
+                  struct fq_err *err); /* exclusive; fully allocated; zero (may be slow) */
+    int (*open)(struct fq_persist *p, const char *path, struct fq_pfile *ret, struct fq_err *err);
+    void (*close)(struct fq_pfile *f);
+    int (*rename)(struct fq_persist *p, const char *from, const char *to, struct fq_err *err);
+    int (*unlink)(struct fq_persist *p, const char *path, struct fq_err *err);
+    int (*sync_dir)(struct fq_persist *p, const char *dir, struct fq_err *err);
+
+    /* Data path. Never allocates; write and word may fail only on needs_sync media (an error is
+     * final for the partition). write: bytes [pos, pos+len) will be durable after drain/sync.
+     * word: one aligned 8-byte atomic store, likewise. drain orders and makes durable all earlier
+     * writes of the calling thread on pmem; a no-op where needs_sync. sync blocks. */
+    int (*write)(struct fq_pfile *f, uint64_t pos, const void *src, size_t len);
+    int (*word)(struct fq_pfile *f, uint64_t pos, uint64_t value);
+    void (*drain)(struct fq_persist *p);
+    int (*sync)(struct fq_pfile *f);
+};
+
+struct fq_persist {
+    const struct fq_persist_ops *ops;
+};
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libflashq: the C API of the FlashQ message queue.
+ *
+ * General rules
+ *   - Handles are opaque. A failed open leaves nothing to free; closing NULL does nothing; any other
+ *     call on NULL returns FLASHQ_ERR_INVALID (or NULL, 0, -1 where the type says so).
+ *   - Every call that can block takes `timeout_ms`: 0 does not block, -1 means the client key
+ *     `timeout.ms`. It returns by then.
+ *   - Errors are negative codes of <flashq/error.h>. `char *errtext, size_t errtext_bytes` may be
+ *     NULL, 0; otherwise the text is always terminated.
+ *   - Handles may be used from several threads; one call at a time works on a handle, others wait.
+ *     Different handles of one client work side by side.
+ *   - No callback ever runs on a thread of the library. Nothing is written to stdout or stderr.
+ *   - Bytes are {data, length}: data NULL is null, length 0 with data is empty. Timestamps are int64
+ *     milliseconds since 1970. Offsets are int64.
+ *   - After fork() the child may only close handles (which frees memory and touches nothing else).
+ */
+#ifndef FLASHQ_H
+#define FLASHQ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <flashq/error.h>
+
+#define FLASHQ_VERSION_MAJOR 0
+#define FLASHQ_VERSION_MINOR 1
+#define FLASHQ_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define FLASHQ_API __attribute__((visibility("default")))
+#else
+#define FLASHQ_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct flashq_config flashq_config;
+typedef struct flashq_client flashq_client;
+typedef struct flashq_producer flashq_producer;
+typedef struct flashq_consumer flashq_consumer;
+typedef struct flashq_message flashq_message;
+
+/* ---- version, errors ----------------------------------------------------------------------- */
+
+FLASHQ_API const char *flashq_version(void);
+FLASHQ_API const char *flashq_strerror(int code);   /* "timed out" */
+FLASHQ_API const char *flashq_error_name(int code); /* "TIMED_OUT" */
+FLASHQ_API int flashq_is_retriable(int code);
+FLASHQ_API int flashq_is_fatal(int code);
+
+/* ---- configuration ------------------------------------------------------------------------- */
+
+/* Keys: flashq-client(5). Kafka's names for the same thing are accepted. */
+FLASHQ_API flashq_config *flashq_config_new(void);
+FLASHQ_API void flashq_config_free(flashq_config *config);
+FLASHQ_API int flashq_config_set(flashq_config *config, const char *key, const char *value,
+                                 char *errtext, size_t errtext_bytes);
+/* The value in force for key; NULL if unknown. Borrowed until the next set or free. */
+FLASHQ_API const char *flashq_config_get(const flashq_config *config, const char *key);
+/* Enumerates keys: index 0..; returns 0, or FLASHQ_ERR_END past the last. */
+FLASHQ_API int flashq_config_describe(size_t index, const char **key, const char **default_value,
+                                      const char **help);
+
+/* ---- client -------------------------------------------------------------------------------- */
+
+/* Copies config (NULL: defaults). Connects in the background; flashq_client_wait waits for it. */
+FLASHQ_API int flashq_client_open(const flashq_config *config, flashq_client **ret_client,
+                                  char *errtext, size_t errtext_bytes);
+/* Closes all its producers and consumers too (timeout_ms bounds the whole); returns the number of
+ * records that were not delivered, or 0. */
+FLASHQ_API int64_t flashq_client_close(flashq_client *client, int timeout_ms);
+/* 0 once a broker answered; FLASHQ_ERR_UNREACHABLE or TIMED_OUT by the deadline. */
+FLASHQ_API int flashq_client_wait(flashq_client *client, int timeout_ms, char *errtext,
+                                  size_t errtext_bytes);
+/* Readable when flashq_producer_poll or flashq_consumer_poll has something. */
+FLASHQ_API int flashq_client_fd(const flashq_client *client);
+/* Invoker mode (`io.threads=0`): does what the io thread would; returns the work done, >= 0. */
+FLASHQ_API int flashq_client_do_work(flashq_client *client);
+
+/* ---- producing ----------------------------------------------------------------------------- */
+
+typedef struct flashq_header {
+    const char *name;      /* terminated unless name_length is given */
+    size_t name_length;    /* 0 with a non-NULL name: strlen(name) */
+    const void *value;     /* NULL: null */
+    size_t value_length;
+} flashq_header;
+
+#define FLASHQ_PARTITION_ANY (-1)
+#define FLASHQ_TIMESTAMP_NOW INT64_MIN
+
+typedef struct flashq_record {
+    size_t struct_bytes;   /* sizeof(flashq_record) */
+    int32_t partition;     /* or FLASHQ_PARTITION_ANY: by key (murmur2), else sticky */
+    int64_t timestamp_ms;  /* or FLASHQ_TIMESTAMP_NOW */
+    const void *key;
+    size_t key_length;
+    const void *value;
+    size_t value_length;
+    const flashq_header *headers;
+    size_t headers_count;
+    void *user;            /* comes back in the report */
+} flashq_record;
+
+enum flashq_persisted { FLASHQ_PERSISTED_NO = 0, FLASHQ_PERSISTED_MAYBE = 1, FLASHQ_PERSISTED_YES = 2 };
+
+typedef struct flashq_report {
+    size_t struct_bytes;
+    int status;            /* 0 or an error code */
+    int persisted;         /* enum flashq_persisted */
+    int duplicate;         /* 1: the broker had it already from an earlier try */
+    int32_t partition;
+    int64_t offset;        /* -1 unless status is 0 */
+    int64_t timestamp_ms;
+    void *user;
+} flashq_report;
+
+/* A producer for one topic. The topic must exist: FLASHQ_ERR_NOT_FOUND otherwise. */
+FLASHQ_API int flashq_producer_open(flashq_client *client, const char *topic, int timeout_ms,
+                                    flashq_producer **ret_producer, char *errtext,
+                                    size_t errtext_bytes);
+/* Flushes up to the deadline; *ret_undelivered (may be NULL) counts records given up. */
+FLASHQ_API int flashq_producer_close(flashq_producer *producer, int timeout_ms,
+                                     int64_t *ret_undelivered);
+
+/* Copies the record into the queue. When `queue.bytes` are used it blocks up to timeout_ms, then
+ * returns FLASHQ_ERR_AGAIN. Delivery is reported by flashq_producer_poll if `reports` is not "none"
+ * (default "errors"; "all"; "none"), and counted in flashq_producer_stats always. */
+FLASHQ_API int flashq_send(flashq_producer *producer, const flashq_record *record, int timeout_ms);
+/* Sends and waits for the acknowledgement of this record. ret_report may be NULL. */
+FLASHQ_API int flashq_send_sync(flashq_producer *producer, const flashq_record *record,
+                                int timeout_ms, flashq_report *ret_report);
+/* Waits until everything sent so far is acknowledged or failed; FLASHQ_ERR_TIMED_OUT otherwise.
+ * 0 even if records failed: see reports and stats. */
+FLASHQ_API int flashq_flush(flashq_producer *producer, int timeout_ms);
+/* Takes up to max reports, waiting up to timeout_ms for the first; returns how many. */
+FLASHQ_API int flashq_producer_poll(flashq_producer *producer, flashq_report *reports, size_t max,
+                                    int timeout_ms);
+
+typedef struct flashq_producer_stats {
+    size_t struct_bytes;
+    uint64_t records_sent, records_acked, records_failed, records_duplicate;
+    uint64_t bytes_sent;           /* keys, values and headers of the records sent */
+    uint64_t batches_sent, batch_bytes, batches_resent;
+    uint64_t queue_bytes;          /* in the queue now */
+    uint64_t reconnects;
+} flashq_producer_stats;
+FLASHQ_API int flashq_producer_get_stats(flashq_producer *producer, flashq_producer_stats *ret);
+FLASHQ_API int32_t flashq_producer_partitions(flashq_producer *producer);
+
+/* ---- consuming ----------------------------------------------------------------------------- */
+
+#define FLASHQ_OFFSET_START INT64_C(-2)  /* the log start */
+#define FLASHQ_OFFSET_END INT64_C(-1)    /* the high watermark when the position is resolved */
+
+/* A consumer for any number of partitions of any topics. */
+FLASHQ_API int flashq_consumer_open(flashq_client *client, flashq_consumer **ret_consumer,
+                                    char *errtext, size_t errtext_bytes);
+FLASHQ_API int flashq_consumer_close(flashq_consumer *consumer, int timeout_ms);
+
+/* Adds a partition at an offset (or FLASHQ_OFFSET_START, _END). partition -1: all of the topic. */
+FLASHQ_API int flashq_consumer_assign(flashq_consumer *consumer, const char *topic,
+                                      int32_t partition, int64_t offset, int timeout_ms,
+                                      char *errtext, size_t errtext_bytes);
+FLASHQ_API int flashq_consumer_unassign(flashq_consumer *consumer, const char *topic,
+                                        int32_t partition);
+
+/* A received record; borrowed until the next poll or close of this consumer, or kept with
+ * flashq_message_ref. Everything in it is read-only. */
+struct flashq_message {
+    const char *topic;
+    int32_t partition;
+    int64_t offset;
+    int64_t timestamp_ms;
+    const void *key;
+    size_t key_length;
+    const void *value;
+    size_t value_length;
+    size_t headers_count;
+    int status;            /* 0: a record. Otherwise a condition of the partition at `offset`:
+                              TRIMMED, CORRUPT (one damaged range is passed over after it is
+                              reported), OFFLINE, UNKNOWN_TOPIC_ID, ... */
+    int64_t condition_end; /* CORRUPT, TRIMMED: the next offset that can be read */
+};
+
+/* Fills up to max message pointers; waits up to timeout_ms for the first. Returns how many (0: none by
+ * the deadline). Order is kept per partition. */
+FLASHQ_API int flashq_consumer_poll(flashq_consumer *consumer, const flashq_message **messages,
+                                    size_t max, int timeout_ms);
+/* A message that stays valid until unref (any thread). NULL when there is no memory. */
+FLASHQ_API const flashq_message *flashq_message_ref(const flashq_message *message);
+FLASHQ_API void flashq_message_unref(const flashq_message *message);
+/* The index-th header; 0, or FLASHQ_ERR_END. Its name is not terminated: use name_length. */
+FLASHQ_API int flashq_message_header(const flashq_message *message, size_t index,
+                                     flashq_header *ret_header);
+
+/* Seek is a barrier: nothing from before it is returned after it. */
+FLASHQ_API int flashq_seek_offset(flashq_consumer *consumer, const char *topic, int32_t partition,
+                                  int64_t offset, int timeout_ms);
+/* To the first record at or after timestamp_ms (the end if there is none). */
+FLASHQ_API int flashq_seek_time(flashq_consumer *consumer, const char *topic, int32_t partition,
+                                int64_t timestamp_ms, int timeout_ms);
+FLASHQ_API int flashq_pause(flashq_consumer *consumer, const char *topic, int32_t partition);
+FLASHQ_API int flashq_resume(flashq_consumer *consumer, const char *topic, int32_t partition);
+/* The next offset that poll will return. */
+FLASHQ_API int flashq_position(flashq_consumer *consumer, const char *topic, int32_t partition,
+                               int64_t *ret_offset);
+/* Records between the position and the high watermark as last seen; never negative. */
+FLASHQ_API int flashq_lag(flashq_consumer *consumer, const char *topic, int32_t partition,
+                          int64_t *ret_lag);
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+typedef struct flashq_time_answer {
+    size_t struct_bytes;
+    int end;               /* 1: no record at or after the time; offset is the end */
+    int64_t offset;
+    int64_t timestamp_ms;  /* of the record found */
+    uint64_t cost_nodes;   /* index nodes the broker visited */
+    uint64_t cost_bytes;   /* log bytes it scanned */
+} flashq_time_answer;
+FLASHQ_API int flashq_offset_for_time(flashq_client *client, const char *topic, int32_t partition,
+                                      int64_t timestamp_ms, int timeout_ms, flashq_time_answer *ret,
+                                      char *errtext, size_t errtext_bytes);
+
+typedef struct flashq_partition_info {
+    size_t struct_bytes;
+    int32_t partition;
+    int status;            /* 0, OFFLINE, ... */
+    int32_t leader;
+    int32_t shard;
+    int32_t leader_epoch;
+    int64_t start_offset;
+    int64_t end_offset;    /* high watermark */
+    uint64_t bytes;
+    char medium[64];       /* "dir tmpfs, flush pmem (emulated)" */
+} flashq_partition_info;
+
+typedef struct flashq_topic_info {
+    size_t struct_bytes;
+    char name[256];
+    char id[37];           /* as a UUID */
+    int32_t partitions;
+    int32_t replicas;
+} flashq_topic_info;
+
+typedef struct flashq_config_entry {
+    size_t struct_bytes;
+    char key[64];
+    char value[256];
+    char source[16];       /* "default", "broker", "topic" */
+} flashq_config_entry;
+
+/* Arrays come from the library; free with flashq_free. */
+FLASHQ_API int flashq_topic_list(flashq_client *client, int timeout_ms, flashq_topic_info **ret_topics,
+                                 size_t *ret_count, char *errtext, size_t errtext_bytes);
+FLASHQ_API int flashq_topic_describe(flashq_client *client, const char *topic, int timeout_ms,
+                                     flashq_topic_info *ret_topic,
+                                     flashq_partition_info **ret_partitions, size_t *ret_count,
+                                     char *errtext, size_t errtext_bytes);
+FLASHQ_API int flashq_topic_config(flashq_client *client, const char *topic, int timeout_ms,
+                                   flashq_config_entry **ret_entries, size_t *ret_count,
+                                   char *errtext, size_t errtext_bytes);
+
+typedef struct flashq_pair {
+    const char *key;
+    const char *value;
+} flashq_pair;
+
+/* partitions, replicas 0: the broker's defaults. */
+FLASHQ_API int flashq_topic_create(flashq_client *client, const char *topic, int32_t partitions,
+                                   int32_t replicas, const flashq_pair *configs,
+                                   size_t configs_count, int timeout_ms, char *errtext,
+                                   size_t errtext_bytes);
+FLASHQ_API int flashq_topic_delete(flashq_client *client, const char *topic, int timeout_ms,
+                                   char *errtext, size_t errtext_bytes);
+FLASHQ_API int flashq_topic_alter(flashq_client *client, const char *topic,
+                                  const flashq_pair *configs, size_t configs_count, int timeout_ms,
+                                  char *errtext, size_t errtext_bytes);
+FLASHQ_API int flashq_topic_add_partitions(flashq_client *client, const char *topic, int32_t total,
+                                           int timeout_ms, char *errtext, size_t errtext_bytes);
+/* Removes records below before_offset (FLASHQ_OFFSET_END: all); returns the new log start. */
+FLASHQ_API int flashq_topic_trim(flashq_client *client, const char *topic, int32_t partition,
+                                 int64_t before_offset, int timeout_ms, int64_t *ret_start,
+                                 char *errtext, size_t errtext_bytes);
+
+typedef struct flashq_broker_info {
+    size_t struct_bytes;
+    int32_t id;
+    char host[256];
+    int32_t port;
+    int32_t shards;
+} flashq_broker_info;
+FLASHQ_API int flashq_cluster_brokers(flashq_client *client, int timeout_ms,
+                                      flashq_broker_info **ret_brokers, size_t *ret_count,
+                                      char *errtext, size_t errtext_bytes);
+
+typedef struct flashq_counter {
+    size_t struct_bytes;
+    char name[64];
+    int64_t value;
+} flashq_counter;
+/* Every counter of the broker the client is connected to. */
+FLASHQ_API int flashq_cluster_counters(flashq_client *client, int timeout_ms,
+                                       flashq_counter **ret_counters, size_t *ret_count,
+                                       char *errtext, size_t errtext_bytes);
+
+FLASHQ_API void flashq_free(void *array);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
