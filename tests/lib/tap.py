@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the unittest cases of the calling module and prints TAP, one line a test, as it goes."""
+import sys
+import time
+import traceback
+import unittest
+
+
+class _TapResult(unittest.TestResult):
+    def __init__(self, total):
+        super().__init__()
+        self.number = 0
+        self.started = 0.0
+        print(f"1..{total}", flush=True)
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.started = time.monotonic()
+
+    def _line(self, ok, test, note=""):
+        self.number += 1
+        name = test.id().split(".", 1)[-1]
+        took = time.monotonic() - self.started
+        print(f"{'ok' if ok else 'not ok'} {self.number} - {name} ({took:.1f} s){note}", flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self._line(True, test)
+
+    def _failed(self, test, err):
+        self._line(False, test)
+        for line in "".join(traceback.format_exception(*err)).splitlines():
+            print(f"# {line}", flush=True)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self._failed(test, err)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self._failed(test, err)
+
+    def addSkip(self, test, reason):
+        # A test that cannot run has not passed.
+        super().addSkip(test, reason)
+        self._line(False, test, f" # could not run: {reason}")
+
+
+def main(module="__main__"):
+    """Usage: TEST.py [SUBSTRING...]: only tests whose id contains one of them."""
+    suite = unittest.TestSuite()
+    wanted = sys.argv[1:]
+
+    def collect(tests):
+        for test in tests:
+            if isinstance(test, unittest.TestSuite):
+                collect(test)
+            elif not wanted or any(word in test.id() for word in wanted):
+                suite.addTest(test)
+
+    collect(unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module]))
+    result = _TapResult(suite.countTestCases())
+    suite.run(result)
+    if result.testsRun == 0:
+        print("Bail out! no test was run")
+        sys.exit(1)
+    sys.exit(0 if result.wasSuccessful() else 1)
