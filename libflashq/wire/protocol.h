@@ -5,12 +5,13 @@
  *
  * A message is {u16 type, u16 version, u32 correlation, i32 status, body}. A request has status 0; its
  * answer has the same type with the top bit set, the same correlation, and, if status is not 0, an
- * error text as body. The body is fixed fields followed by tagged optional fields; unknown tags are
- * skipped. Integers are little-endian; strings are u16 length + bytes; arrays u32 count + items.
+ * error text as body. The body is fixed fields followed by tagged optional fields
+ * {u16 tag, u16 length, bytes} in rising order of tag; unknown tags are skipped. Integers are little-endian; strings are u16 length + bytes; lists u32 count + items.
  * Record batches alone are big-endian, because they are Kafka's.
  *
- * Decoded structs point into the message (strings are not terminated: struct fq_str); arrays of a
+ * Decoded structs point into the message (strings are not terminated: struct fq_str); lists of a
  * decoded message are walked by *_next functions, so that decoding allocates nothing.
+ * Names of topics and everything else are checked by the decoder: see protocol_codec.h.
  */
 #ifndef FQ_WIRE_PROTOCOL_H
 #define FQ_WIRE_PROTOCOL_H
@@ -34,6 +35,14 @@ struct fq_uuid {
 struct fq_str {
     const char *data;
     size_t length;
+};
+
+/* Encoded items, `count` of them in `length` bytes; what they are is said where one is used. Made by
+ * the *_list functions of protocol_codec.h, walked by its *_next functions. */
+struct fq_list {
+    const uint8_t *bytes;
+    size_t length;
+    uint32_t count;
 };
 
 /* ---- hello: the fabric's private data, at most FQ_LIMIT_HELLO_BYTES -------------------------- */
@@ -67,16 +76,18 @@ enum fq_msg_type {
     FQ_MSG_READER_CLOSE = 13,
     FQ_MSG_SEGMENT_OPEN = 14,     /* a read window on the segment that holds an offset */
     FQ_MSG_SEGMENT_CLOSE = 15,
-    FQ_MSG_READER_ARM = 16,       /* wake me (notify, imm = reader) when there is more than this */
+    FQ_MSG_READER_ARM = 16,       /* wake me (notify, imm = reader) when there is more than this; at
+                                     once if there is. Answered only when refused */
     FQ_MSG_TIME_QUERY = 17,
     FQ_MSG_PARTITION_DESCRIBE = 18,
     FQ_MSG_INFO = 19,             /* every counter; paged */
     FQ_MSG_HEARTBEAT = 20,        /* both ways, answered by the peer's CPU */
     FQ_MSG_SEGMENT_RETIRING = 21, /* broker -> client, no answer: close it by the deadline */
     FQ_MSG_GOODBYE = 22,          /* broker -> client, no answer: the broker is shutting down */
-    FQ_MSG_READER_RESET = 23      /* broker -> client: the partition was truncated, trimmed below the
-                                     reader, deleted or went offline; status says which */
+    FQ_MSG_READER_RESET = 23      /* broker -> client, no answer: the partition was truncated, trimmed
+                                     below the reader, deleted or went offline; `reason` says which */
 };
+#define FQ_MSG_TYPE_LAST 23
 #define FQ_MSG_ANSWER 0x8000u
 #define FQ_MSG_HEADER_BYTES 12
 
@@ -116,10 +127,16 @@ struct fq_session_open_answer {
 
 /* Metadata: an empty list asks for all topics. Answer pages continue at `cursor` until it is empty. */
 struct fq_metadata {
-    uint32_t names_count;
-    const uint8_t *names;          /* strings; walk with fq_strings_next, encode from an array */
-    size_t names_length;
-    struct fq_str cursor;          /* topic name of the last page's last topic + '\0' + partition, opaque */
+    struct fq_list names;          /* topic names: fq_strings_list, fq_strings_next */
+    struct fq_str cursor;          /* empty at first, then as the last page gave it; opaque to clients,
+                                      at most FQ_CURSOR_BYTES */
+};
+#define FQ_CURSOR_BYTES 300
+/* The items of an answer in their order: brokers (on the first page), then each topic followed by its
+ * partitions. A topic that goes on on the next page is repeated there, before its next partitions. */
+struct fq_metadata_answer {
+    struct fq_list items;          /* fq_metadata_next */
+    struct fq_str cursor;          /* empty: this was the last page */
 };
 struct fq_broker_entry {
     uint32_t id;
@@ -132,7 +149,6 @@ struct fq_topic_entry {
     struct fq_str name;
     struct fq_uuid id;
     uint32_t partitions_total;
-    uint32_t partitions_count;     /* entries that follow on this page */
     uint8_t append_mode;           /* 0 staged, 1 direct */
     uint8_t durability;            /* 0 persisted, 1 memory */
 };
@@ -158,24 +174,27 @@ struct fq_topic_create {
     uint32_t partitions;           /* 0: the broker's default */
     uint32_t replicas;             /* 0: the broker's default */
     bool validate_only;
-    uint32_t configs_count;
-    const uint8_t *configs;
-    size_t configs_length;
+    struct fq_list configs;        /* fq_config_pairs_list, fq_config_pairs_next; source unused */
 };
 struct fq_topic_create_answer {
     struct fq_uuid id;
     uint32_t partitions, replicas;
 };
-struct fq_topic_name {             /* delete, describe */
+struct fq_topic_name {             /* delete (its answer is empty), describe */
     struct fq_str name;
 };
-struct fq_topic_alter {
-    struct fq_str name;
-    uint32_t configs_count;        /* an empty value resets to the default */
-    const uint8_t *configs;
-    size_t configs_length;
+struct fq_topic_describe_answer {
+    struct fq_uuid id;
+    uint32_t partitions, replicas;
+    int64_t created_ms;            /* wall clock */
+    struct fq_list configs;        /* every key with its value and source */
 };
-struct fq_partitions_add {
+struct fq_topic_alter {            /* its answer is empty */
+    struct fq_str name;
+    bool validate_only;
+    struct fq_list configs;        /* an empty value resets to the default */
+};
+struct fq_partitions_add {         /* its answer is empty */
     struct fq_str name;
     uint32_t total;
 };
@@ -218,7 +237,7 @@ struct fq_producer_open_answer {
     uint32_t max_in_flight;
     uint32_t message_max_bytes;    /* the topic's */
 };
-struct fq_slot_ref {               /* PRODUCER_CLOSE, READER_CLOSE */
+struct fq_slot_ref {               /* PRODUCER_CLOSE (slot), READER_CLOSE (reader); answers are empty */
     uint32_t slot;
 };
 
@@ -250,7 +269,7 @@ struct fq_segment_open_answer {
     bool is_sealed;
     uint8_t token[FQ_TOKEN_WIRE_BYTES];
 };
-struct fq_segment_close {
+struct fq_segment_close {          /* its answer is empty */
     uint32_t reader;
     uint64_t segment_id;
 };
@@ -265,6 +284,7 @@ struct fq_reader_arm {
 };
 struct fq_reader_reset {
     uint32_t reader;
+    int32_t reason;                /* FLASHQ_ERR_TRIMMED, OFFLINE, UNKNOWN_TOPIC_ID, NOT_LEADER ... */
     int64_t log_start, end;
 };
 
@@ -300,11 +320,20 @@ struct fq_partition_describe_answer {
 };
 
 struct fq_info {
+    struct fq_str cursor;          /* as in fq_metadata */
+};
+struct fq_info_answer {
+    struct fq_list counters;       /* fq_counters_next */
     struct fq_str cursor;
 };
 struct fq_counter {
     struct fq_str name;            /* dotted, lower case: "append.batches" */
     int64_t value;
+};
+
+struct fq_goodbye {
+    uint32_t within_ms;            /* when the broker closes the connection by itself */
+    struct fq_str text;            /* for a person; may be empty */
 };
 
 /* Encoders write a whole message into `out` and return its length, or FLASHQ_ERR_TOO_LARGE when it
