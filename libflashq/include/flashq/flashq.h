@@ -78,6 +78,9 @@ FLASHQ_API int flashq_client_wait(flashq_client *client, int timeout_ms, char *e
                                   size_t errtext_bytes);
 /* Readable when flashq_producer_poll or flashq_consumer_poll has something. */
 FLASHQ_API int flashq_client_fd(const flashq_client *client);
+/* The endpoint in use ("shm:/run/flashq/flashq.sock", "tcp:127.0.0.1:9640") into buffer; 0, or
+ * FLASHQ_ERR_UNREACHABLE and an empty text while there is none. */
+FLASHQ_API int flashq_client_endpoint(flashq_client *client, char *buffer, size_t buffer_bytes);
 /* Invoker mode (`io.threads=0`): does what the io thread would; returns the work done, >= 0. */
 FLASHQ_API int flashq_client_do_work(flashq_client *client);
 
@@ -148,8 +151,14 @@ typedef struct flashq_producer_stats {
     uint64_t batches_sent, batch_bytes, batches_resent;
     uint64_t queue_bytes;          /* in the queue now */
     uint64_t reconnects;
+    uint64_t reports_dropped;      /* the oldest, when `reports.max` were waiting to be polled */
 } flashq_producer_stats;
+/* ret->struct_bytes is set by the caller. */
 FLASHQ_API int flashq_producer_get_stats(flashq_producer *producer, flashq_producer_stats *ret);
+/* The latest failure of this producer (a send that was refused, a record that failed): its code, and
+ * words that name the limit or the reason. 0 and an empty text if there was none. */
+FLASHQ_API int flashq_producer_last_error(flashq_producer *producer, char *errtext,
+                                          size_t errtext_bytes);
 FLASHQ_API int32_t flashq_producer_partitions(flashq_producer *producer);
 
 /* ---- consuming ----------------------------------------------------------------------------- */
@@ -191,7 +200,12 @@ struct flashq_message {
  * the deadline). Order is kept per partition. */
 FLASHQ_API int flashq_consumer_poll(flashq_consumer *consumer, const flashq_message **messages,
                                     size_t max, int timeout_ms);
-/* A message that stays valid until unref (any thread). NULL when there is no memory. */
+/* The latest condition or failure of this consumer: its code and words for a person. */
+FLASHQ_API int flashq_consumer_last_error(flashq_consumer *consumer, char *errtext,
+                                          size_t errtext_bytes);
+/* A message that stays valid until unref, whatever happens to consumer and client: a copy when the
+ * original is only borrowed, so use the pointer returned. NULL when there is no memory. Any thread may
+ * ref and unref one that was returned here; a borrowed one only the thread that polled it. */
 FLASHQ_API const flashq_message *flashq_message_ref(const flashq_message *message);
 FLASHQ_API void flashq_message_unref(const flashq_message *message);
 /* The index-th header; 0, or FLASHQ_ERR_END. Its name is not terminated: use name_length. */
