@@ -31,7 +31,7 @@ enum fq_meta_table { FQ_META_CATALOGUE, FQ_META_EPOCHS, FQ_META_PRODUCERS, FQ_ME
 struct fq_meta_key {
     struct fq_uuid topic_id;
     uint32_t partition;   /* 0 for the catalogue */
-    uint64_t node;        /* calendar: node number; else 0 */
+    uint64_t node;        /* calendar: node number; producers: piece number; else 0 */
 };
 
 #define FQ_META_VALUE_BYTES_MAX (1u << 20)

@@ -258,7 +258,8 @@ struct fq_segment_open {
     int64_t offset;                /* log_start <= offset <= end */
 };
 struct fq_segment_open_answer {
-    uint64_t segment_id;           /* unique on this broker for its life */
+    uint64_t segment_id;           /* unique on this broker for its life; 0: the partition has no
+                                      segment yet (arm at `offset`, then ask again) */
     int64_t base_offset;
     int64_t next_base_offset;      /* of the following segment; -1 while this is the last */
     uint64_t data_bytes;           /* sealed: all its data; open: what is there now */
@@ -365,9 +366,11 @@ _Static_assert(sizeof(struct fq_ack_entry) == 32, "ack entries are half a line")
 struct fq_view {
     uint32_t generation;
     int32_t leader_epoch;
-    uint64_t segment_id;         /* the open segment */
+    uint64_t segment_id;         /* the segment the high watermark lies in: the open one, except just
+                                    after a roll; 0: the partition has no segment yet. Segments with
+                                    a lower base offset are committed to their last byte */
     int64_t segment_base_offset;
-    uint64_t committed_position; /* bytes of data in the open segment below the high watermark */
+    uint64_t committed_position; /* bytes of data in that segment below the high watermark */
     int64_t high_watermark;
     int64_t log_start;
     uint32_t version;            /* changes with each publication */
