@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of the broker at random moments under load: what was acknowledged is there, once, at the
+offset acknowledged, and no acknowledged offset is ever given to another record."""
+import json
+import os
+import subprocess
+import threading
+import time
+import unittest
+
+import harness
+import tap
+
+
+class Publisher:
+    """Feeds numbered lines to `flashq pub --report` and collects the acknowledgements."""
+
+    def __init__(self, broker, transport, prefix, acked):
+        self.acked = acked          # offset -> line, shared by all cycles
+        self.problems = []
+        self.lines = []
+        self.process = broker.popen("-X", "delivery.timeout.ms=3000", "pub", "t", "--report",
+                                    transport=transport, stdin=subprocess.PIPE)
+        self.prefix = prefix
+        self.threads = [threading.Thread(target=self.feed), threading.Thread(target=self.collect),
+                        threading.Thread(target=self.process.stderr.read)]
+        for thread in self.threads:
+            thread.start()
+
+    def feed(self):
+        number = 0
+        try:
+            while True:
+                block = [b"%s-%09d" % (self.prefix, number + index) for index in range(50)]
+                self.lines += block
+                number += len(block)
+                self.process.stdin.write(b"\n".join(block) + b"\n")
+                self.process.stdin.flush()
+        except (BrokenPipeError, ValueError, OSError):
+            pass
+
+    def collect(self):
+        for line in self.process.stdout:
+            if not line.endswith(b"\n"):
+                break               # cut off with the process
+            report = json.loads(line)
+            value = self.lines[report["index"]] if "index" in report else None
+            offset = report["offset"]
+            if offset in self.acked and self.acked[offset] != value:
+                self.problems.append(f"offset {offset} acknowledged for {self.acked[offset]} and {value}")
+            self.acked[offset] = value
+
+    def finish(self):
+        self.process.kill()
+        self.process.wait()
+        for thread in self.threads:
+            thread.join(10)
+
+
+class Kill(unittest.TestCase):
+    def verify(self, broker, acked, transport):
+        out = broker.flashq("sub", "t", "-o", "start", "-e", "-f", "%o %v\n", transport=transport)
+        stored, values = {}, {}
+        expected = None
+        for line in out.splitlines():
+            offset, value = line.split(b" ", 1)
+            offset = int(offset)
+            self.assertTrue(expected is None or offset == expected, f"gap: {expected} -> {offset}")
+            expected = offset + 1
+            stored[offset] = value
+            self.assertNotIn(value, values, f"{value} is stored at {values.get(value)} and {offset}")
+            values[value] = offset
+        for offset, value in acked.items():
+            self.assertIn(offset, stored, f"acknowledged offset {offset} ({value}) is gone")
+            self.assertEqual(stored[offset], value)
+        return len(stored)
+
+    def cycles(self, medium, flush, transport, count):
+        rng = harness.seeded(f"kill {medium} {flush} {transport}")
+        with harness.scratch(medium) as folder:
+            broker = harness.Broker(folder, flush=flush,
+                                    settings={"retention.bytes": "0", "log.segment.bytes": "4MiB"})
+            with broker:
+                broker.flashq("topic", "create", "t", transport=transport)
+                acked = {}
+                for cycle in range(count):
+                    publisher = Publisher(broker, transport, b"c%d" % cycle, acked)
+                    time.sleep(0.05 + rng.random() * 0.4)
+                    broker.kill()
+                    time.sleep(0.02)
+                    publisher.finish()
+                    self.assertEqual(publisher.problems, [])
+                    took = broker.start()
+                    self.assertLess(took, 10)
+                    if cycle % 10 == 9 or cycle == count - 1:
+                        total = self.verify(broker, acked, transport)
+                self.assertGreater(len(acked), count, "load was too light to prove anything")
+                print(f"# {count} kills, {len(acked)} acknowledged, {total} stored", flush=True)
+
+    def test_shm_emulated_nvm(self):
+        self.cycles("tmpfs", "pmem", "shm", harness.scaled(140, 8))
+
+    def test_tcp_emulated_nvm(self):
+        self.cycles("tmpfs", "pmem", "tcp", harness.scaled(30, 4))
+
+    def test_shm_disk_with_fdatasync(self):
+        self.cycles("disk", "sync", "shm", harness.scaled(30, 4))
+
+    def test_one_publisher_lives_through_kills_without_gap_or_duplicate(self):
+        rng = harness.seeded("one publisher")
+        lines = b"".join(b"%09d\n" % number for number in range(200000))
+        with harness.scratch() as folder, harness.Broker(folder) as broker:
+            broker.flashq("topic", "create", "t")
+            for transport in ("shm", "tcp"):
+                process = broker.popen("-X", "delivery.timeout.ms=60000", "pub", "t", "--rate", "40000",
+                                       transport=transport, stdin=subprocess.PIPE)
+                feeder = threading.Thread(target=lambda: (process.stdin.write(lines), process.stdin.close()))
+                feeder.start()
+                for _ in range(harness.scaled(8, 3)):
+                    time.sleep(0.1 + rng.random() * 0.4)
+                    broker.kill()
+                    broker.start()
+                feeder.join(60)
+                self.assertEqual(process.wait(90), 0, process.stderr.read())
+                out = broker.flashq("sub", "t", "-o", "start", "-e")
+                self.assertEqual(out, lines if transport == "shm" else lines + lines)
+
+    def test_a_stopped_broker_costs_neither_gap_nor_duplicate(self):
+        lines = b"".join(b"%09d\n" % number for number in range(60000))
+        with harness.scratch() as folder, harness.Broker(folder) as broker:
+            broker.flashq("topic", "create", "t")
+            process = broker.popen("pub", "t", "--rate", "20000", stdin=subprocess.PIPE)
+            feeder = threading.Thread(target=lambda: (process.stdin.write(lines), process.stdin.close()))
+            feeder.start()
+            for _ in range(3):
+                time.sleep(0.3)
+                broker.pause()
+                time.sleep(harness.scaled(5.0, 1.0))
+                broker.resume()
+            feeder.join(60)
+            self.assertEqual(process.wait(60), 0, process.stderr.read())
+            self.assertEqual(broker.flashq("sub", "t", "-o", "start", "-e"), lines)
+
+
+class Restart(unittest.TestCase):
+    def test_produce_and_consume_across_clean_restarts_has_no_seam(self):
+        with harness.scratch() as folder, harness.Broker(folder) as broker:
+            broker.flashq("topic", "create", "t")
+            expected = b""
+            for cycle in range(5):
+                block = b"".join(b"%d-%d\n" % (cycle, number) for number in range(1000))
+                broker.flashq("pub", "t", input=block)
+                expected += block
+                self.assertEqual(broker.flashq("sub", "t", "-o", "start", "-e"), expected)
+                self.assertEqual(broker.stop(), 0)
+                broker.start()
+                self.assertEqual(broker.flashq("sub", "t", "-o", "start", "-e"), expected)
+
+    def test_a_waiting_consumer_goes_on_after_a_restart(self):
+        with harness.scratch() as folder, harness.Broker(folder) as broker:
+            broker.flashq("topic", "create", "t")
+            for transport in ("shm", "tcp"):
+                start = json.loads(broker.flashq("-O", "json", "topic", "describe", "t"))
+                end = start["partitions"][0]["end"]
+                consumer = broker.popen("sub", "t", "-o", str(end), "-n", "2", transport=transport)
+                time.sleep(0.3)
+                broker.flashq("pub", "t", input=b"before\n")
+                time.sleep(0.2)
+                broker.kill()
+                broker.start()
+                broker.flashq("pub", "t", input=b"after\n")
+                out, err = consumer.communicate(timeout=30)
+                self.assertEqual((out, consumer.returncode), (b"before\nafter\n", 0), err)
+
+    def test_stale_leftovers_of_a_kill_do_not_stop_the_next_start(self):
+        with harness.scratch() as folder, harness.Broker(folder) as broker:
+            for _ in range(3):
+                broker.kill()
+                self.assertTrue(os.path.exists(broker.socket))
+                broker.start()
+
+    def test_a_second_broker_on_the_same_directory_or_socket_is_refused(self):
+        with harness.scratch() as folder, harness.Broker(folder) as broker:
+            command = broker.command()
+            done = subprocess.run(command, capture_output=True, timeout=20, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(str(broker.process.pid).encode(), done.stderr)
+            broker.flashq("cluster", "health")
+
+
+if __name__ == "__main__":
+    tap.main()
