@@ -60,6 +60,12 @@
 #define FQ_LIMIT_SEGMENT_BYTES_MAX (1ull << 39) /* positions are 40 bits */
 #define FQ_LIMIT_CHUNK_BYTES (64u << 10)
 
+/* meta.pool: catalogue, epochs, producer snapshots, calendar. Fully allocated when it is made. A calendar
+ * minute takes about 600 bytes of it, so that a partition's calendar is at most about 5 MiB. */
+#define FQ_LIMIT_META_POOL_BYTES_DEFAULT (64u << 20)
+#define FQ_LIMIT_META_POOL_BYTES_MIN (8u << 20)
+#define FQ_LIMIT_CALENDAR_MINUTES 8192 /* per partition; the oldest give way */
+
 /* Time */
 #define FQ_LIMIT_TIMESTAMP_MAX_AHEAD_MS_DEFAULT INT64_C(3600000)
 
