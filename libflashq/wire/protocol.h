@@ -11,7 +11,6 @@
  *
  * Decoded structs point into the message (strings are not terminated: struct fq_str); lists of a
  * decoded message are walked by *_next functions, so that decoding allocates nothing.
- * Names of topics and everything else are checked by the decoder: see protocol_codec.h.
  */
 #ifndef FQ_WIRE_PROTOCOL_H
 #define FQ_WIRE_PROTOCOL_H

@@ -2,14 +2,16 @@
 /*
  * Control messages to bytes and back (structs: protocol.h; field by field: PROTOCOL.md).
  *
- * Encoders write one whole message into `out` and return its length, or FLASHQ_ERR_TOO_LARGE when it
- * does not fit into `capacity` (FQ_LIMIT_CONTROL_BYTES always suffices for what is not paged).
+ * Encoders write one whole message into `out` and return its length, FLASHQ_ERR_TOO_LARGE when it does
+ * not fit into `capacity` (FQ_LIMIT_CONTROL_BYTES always suffices for what is not paged), or
+ * FLASHQ_ERR_INVALID for a value that the peer's decoder would refuse (a name, a length, control
+ * characters in a text): check names with fq_topic_name_check first, for the words.
  * Decoders take what fq_msg_decode returned and check every byte of the body: lengths and counts
  * against the bytes left, limits, tags in order, nothing left over. They return 0 or
  *   FLASHQ_ERR_PROTOCOL  the bytes break the protocol: the connection should end,
  *   FLASHQ_ERR_VERSION   the message's version is not one of ours,
- *   FLASHQ_ERR_INVALID   the message is well formed but a topic name in it is not a legal one; the
- *                        text names the offending byte: answer with it.
+ *   FLASHQ_ERR_INVALID, FLASHQ_ERR_TOO_LARGE   the message is well formed but a topic name in it is
+ *                        not a legal one; the text names the offending byte: answer with it.
  * A decoder of an answer must not be called when msg->status is not 0: the body is the error text.
  *
  * Nothing here allocates or keeps state; any thread.
