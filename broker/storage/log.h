@@ -8,9 +8,9 @@
  *
  * Append, in order (numbers are those of MEDIA.md, "Store order"):
  *   fq_log_reserve      a place for `length` bytes at the tail: rolls to a prepared segment if need be
- *   fq_log_write        the bytes, from memory that nobody else can change any more (stamped)
+ *   fq_log_write        the stamped bytes, from memory that nobody else can change any more
  *   fq_log_commit_batch data fence, then the batch counts as appended: end, positions, offset index
- *   fq_log_publish      the tail word (once per poll round), then its fence
+ *   fq_log_publish      the tail word (once per poll round), then its fence; disks: queues the sync
  *   durable             fq_log_durable_end: pmem: after publish; disks: when the flusher synced
  */
 #ifndef FQ_STORAGE_LOG_H
@@ -30,7 +30,8 @@ struct fq_segment;
 
 enum fq_reserve {
     FQ_RESERVE_OK = 0,
-    FQ_RESERVE_STARVED = 1 /* no prepared segment now: leave the ring undrained, try again */
+    FQ_RESERVE_STARVED = 1 /* no prepared segment yet, or (disks) the full one is not synced yet:
+                              leave the ring undrained, try again when the store has progressed */
 };
 
 struct fq_log_params {
@@ -51,15 +52,37 @@ typedef int (*fq_log_visitor)(void *context, const struct fq_batch_header *heade
  * anyway. Damage below the tail is recorded (fq_log_damage_*), kept, and served around. */
 int fq_log_open(struct fq_store *store, const struct fq_log_params *params, fq_log_visitor visitor,
                 void *context, struct fq_log **ret, struct fq_err *err);
-/* Seals nothing; makes what is appended durable if `clean`, then forgets. */
+/* Seals nothing; makes what is appended durable if `clean` (blocks), then forgets. */
 void fq_log_close(struct fq_log *log, bool clean);
-/* Removes all its files (topic deleted). Closes. */
+void fq_log_configure(struct fq_log *log, uint64_t segment_bytes, uint64_t retention_bytes);
+/* Closes and removes its files: one durable rename, the rest by the housekeeper. A whole topic goes
+ * by fq_store_delete_topic after its logs were closed. */
 int fq_log_delete(struct fq_log *log, struct fq_err *err);
 
 /* --- append --------------------------------------------------------------------------------- */
+/* Batches come in offset order: base_offset is fq_log_end (an empty log without files may begin
+ * anywhere). STARVED; NO_SPACE (the medium is full: by itself it will work again when it is not);
+ * TOO_LARGE; OFFLINE. Calling it again before commit replaces the reservation. */
 int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, struct fq_err *err);
+/* All of the reserved bytes: body first, stamped header last. IO: the log is offline now. */
 int fq_log_write(struct fq_log *log, const void *stamped_batch, uint64_t length);
-int fq_log_commit_batch(struct fq_log *log, const struct fq_batch_header *header);
+/* On media where nothing above the tail exists (fq_log_may_stream) a batch may also be written in
+ * pieces while it is being checked, [61, length) first; then either fq_log_write_part of the
+ * stamped header and commit, or abort, which wipes the pieces. */
+bool fq_log_may_stream(const struct fq_log *log);
+int fq_log_write_part(struct fq_log *log, uint64_t at, const void *bytes, uint64_t length);
+void fq_log_abort_batch(struct fq_log *log);
+
+struct fq_log_place {
+    struct fq_segment *segment;
+    uint64_t position;         /* of the batch in the segment's data */
+    int64_t base_offset;       /* of the batch */
+};
+/* `header` is the stamped one. ret_place (may be NULL): where the batch lies. An epoch below an
+ * earlier batch's is INVALID and leaves the batch unappended. */
+int fq_log_commit_batch(struct fq_log *log, const struct fq_batch_header *header,
+                        struct fq_log_place *ret_place);
+/* Nothing new: does nothing. */
 int fq_log_publish(struct fq_log *log);
 
 /* --- state ---------------------------------------------------------------------------------- */
@@ -70,39 +93,52 @@ uint64_t fq_log_bytes(const struct fq_log *log);
 bool fq_log_is_offline(const struct fq_log *log, struct fq_err *ret_why);
 
 /* --- reading -------------------------------------------------------------------------------- */
-struct fq_log_place {
-    struct fq_segment *segment;
-    uint64_t position;         /* of the batch in the segment's data */
-    int64_t base_offset;       /* of the batch */
-};
-/* Finds the batch that holds `offset` (or, at the end, the place where it will be). TRIMMED,
- * OUT_OF_RANGE, CORRUPT (damaged there: ret->base_offset is the next readable offset). */
+/* Finds the batch that holds `offset` (or, at the end, the place where it will be; segment is NULL in
+ * a log that has none). The batch's CRC has been checked. TRIMMED, OUT_OF_RANGE, CORRUPT (damaged
+ * there: ret->base_offset is the next readable offset). */
 int fq_log_find(struct fq_log *log, int64_t offset, struct fq_log_place *ret);
+/* The same, beginning to look at a batch known to be at (segment_base, position), such as a chunk's. */
+int fq_log_find_near(struct fq_log *log, int64_t offset, int64_t segment_base, uint64_t position,
+                     struct fq_log_place *ret);
+/* Visits every readable batch that has an offset in [from, to), checked; what is damaged is recorded
+ * and passed over. */
 int fq_log_scan(struct fq_log *log, int64_t from_offset, int64_t to_offset, fq_log_visitor visitor,
                 void *context);
 
 /* --- segments as readers see them ------------------------------------------------------------ */
-struct fq_segment *fq_log_segment_first(struct fq_log *log);
+struct fq_segment *fq_log_segment_first(struct fq_log *log); /* NULL: none yet */
+struct fq_segment *fq_log_segment_last(struct fq_log *log);
+struct fq_segment *fq_log_segment_by_base(struct fq_log *log, int64_t base_offset); /* or NULL */
 struct fq_segment *fq_segment_next(struct fq_segment *segment); /* NULL after the open one */
 uint64_t fq_segment_id(const struct fq_segment *segment);       /* unique in this store's life */
 int64_t fq_segment_base_offset(const struct fq_segment *segment);
 int64_t fq_segment_end_offset(const struct fq_segment *segment);
 bool fq_segment_is_sealed(const struct fq_segment *segment);
-const uint8_t *fq_segment_data(const struct fq_segment *segment);  /* the mapped data */
+/* The mapped data; a sealed segment is mapped on first use. NULL if that failed (EMFILE, ...). */
+const uint8_t *fq_segment_data(struct fq_segment *segment);
 uint64_t fq_segment_data_bytes(const struct fq_segment *segment);  /* appended so far */
 uint64_t fq_segment_capacity(const struct fq_segment *segment);
 /* The fabric region over the whole file (header included), created on first use. */
 struct fq_region *fq_segment_region(struct fq_segment *segment, struct fq_err *err);
-/* A reader holds the segment: it is neither recycled nor unmapped until released. */
+/* A reader holds the segment: it is neither recycled nor unmapped until released, also when the log
+ * retires the segment or is closed meanwhile. */
 void fq_segment_pin(struct fq_segment *segment);
 void fq_segment_unpin(struct fq_segment *segment);
+
+/* Derived data beside a segment (`<base>.<suffix>`), carried away with it. Writing is queued to the
+ * housekeeper (the bytes are copied) and promises nothing: it may be lost, and carries its own check. */
+int fq_log_write_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix,
+                         const void *bytes, size_t length);
+/* *ret is the caller's to free. NOT_FOUND. */
+int fq_log_read_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix,
+                        void **ret, size_t *ret_length);
 
 /* --- removing ------------------------------------------------------------------------------- */
 /* Moves the log start to `offset` (<= end); whole segments below it are retired: unlinked or
  * recycled once unpinned. Persistent when it returns 0. */
 int fq_log_trim(struct fq_log *log, int64_t offset, struct fq_err *err);
 /* Drops everything at and above `offset` (a batch boundary or the batch that holds it goes too).
- * Persistent when it returns 0. */
+ * Persistent when it returns 0. Below the log start: TRIMMED. No reader may look above the cut. */
 int fq_log_truncate(struct fq_log *log, int64_t offset, struct fq_err *err);
 /* Applies retention.bytes; returns the number of segments retired. */
 int fq_log_apply_retention(struct fq_log *log);
@@ -116,5 +152,8 @@ struct fq_damage {
 };
 size_t fq_log_damage_count(const struct fq_log *log);
 const struct fq_damage *fq_log_damage_at(const struct fq_log *log, size_t index);
+/* What recovery cut: bytes above the last batch that fits, never acknowledged as far as the tail word
+ * knows. 0 after a clean stop. */
+uint64_t fq_log_cut_bytes(const struct fq_log *log);
 
 #endif

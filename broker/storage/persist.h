@@ -4,7 +4,7 @@
  * that the recording implementation can replay every legal persistent state.
  *
  * Three implementations: pmem (stores into the mapping, write-back, fence; libpmem), sync (pwrite
- * into written blocks; fdatasync by the flusher; read-only mapping), recording (tests).
+ * into written blocks; fdatasync by the flusher; read-only mapping), recording (crash tests).
  *
  * A file is always mapped for reading at `map`. On pmem the mapping is also what is written.
  */
@@ -17,42 +17,59 @@
 
 #include "base/error.h"
 
-struct fq_persist;      /* one per store (data directory or device) */
+struct fq_persist; /* one per store (data directory or device) */
 
-struct fq_pfile {       /* one open file or extent */
+struct fq_pfile { /* one open file or extent */
     struct fq_persist *persist;
     int fd;
     const uint8_t *map; /* read view of all `bytes` */
     uint64_t bytes;
-    void *backend;
+    void *backend; /* the implementation's own */
 };
 
+/* Every slot may be called from any thread; two calls on one file never overlap but for reads
+ * through the mapping and sync beside write. Errors carry the path in their text. */
 struct fq_persist_ops {
-    const char *name;   /* "pmem", "sync", "recording" */
+    const char *name; /* "pmem", "sync", "recording" */
     /* true: bytes are durable only after sync() (which the flusher thread calls); false: after
      * drain(). */
     bool needs_sync;
 
+    /* Exclusive; fully allocated, every block written once with zeros; mapped and faulted in. The
+     * file's content is durable after drain/sync, its name after sync_dir. Slow. NO_SPACE leaves
+     * nothing behind. */
     int (*create)(struct fq_persist *p, const char *path, uint64_t bytes, struct fq_pfile *ret,
-                  struct fq_err *err); /* exclusive; fully allocated; zero (may be slow) */
+                  struct fq_err *err);
     int (*open)(struct fq_persist *p, const char *path, struct fq_pfile *ret, struct fq_err *err);
-    void (*close)(struct fq_pfile *f);
+    void (*close)(struct fq_pfile *f); /* makes nothing durable */
     int (*rename)(struct fq_persist *p, const char *from, const char *to, struct fq_err *err);
     int (*unlink)(struct fq_persist *p, const char *path, struct fq_err *err);
+    int (*mkdir)(struct fq_persist *p, const char *path, struct fq_err *err); /* there: 0 */
+    /* Names created, renamed and removed in `dir` are durable afterwards. Blocks. */
     int (*sync_dir)(struct fq_persist *p, const char *dir, struct fq_err *err);
 
     /* Data path. Never allocates; write and word may fail only on needs_sync media (an error is
      * final for the partition). write: bytes [pos, pos+len) will be durable after drain/sync.
      * word: one aligned 8-byte atomic store, likewise. drain orders and makes durable all earlier
-     * writes of the calling thread on pmem; a no-op where needs_sync. sync blocks. */
+     * writes of the calling thread on pmem; a no-op where needs_sync. sync blocks and makes
+     * durable what was written on either kind. */
     int (*write)(struct fq_pfile *f, uint64_t pos, const void *src, size_t len);
     int (*word)(struct fq_pfile *f, uint64_t pos, uint64_t value);
     void (*drain)(struct fq_persist *p);
     int (*sync)(struct fq_pfile *f);
+
+    void (*destroy)(struct fq_persist *p);
 };
 
 struct fq_persist {
     const struct fq_persist_ops *ops;
 };
+
+/* pwrite and fdatasync. */
+int fq_persist_sync_create(struct fq_persist **ret);
+/* libpmem's copies and flushes on a shared mapping; UNSUPPORTED when built without libpmem. */
+int fq_persist_pmem_create(struct fq_persist **ret, struct fq_err *err);
+/* Is `dir` on a DAX file system? 1 yes, 0 no (also when built without libpmem). */
+int fq_persist_pmem_probe(const char *dir);
 
 #endif
