@@ -37,17 +37,17 @@ struct fq_partition_config {
 
 enum fq_calendar_cut {
     FQ_CALENDAR_TRIM,     /* fq_calendar_trim at offset */
-    FQ_CALENDAR_TRUNCATE  /* fq_calendar_truncate at offset */
+    FQ_CALENDAR_TRUNCATE, /* fq_calendar_truncate at offset */
+    FQ_CALENDAR_DROP      /* fq_calendar_drop: it was found wrong; it is fed anew */
 };
 
 /* What a shard gives its partitions. The calendar functions hand work to the housekeeper through a
  * ring and must neither block nor allocate; they return false when the ring is full, and are then
- * called again with the same (or a merged) request by a later round or off-path step. Requests of
- * one partition must reach the calendar in the order of the calls. */
+ * called again by a later round or off-path step. Requests of one partition must reach the calendar in
+ * the order of the calls. */
 struct fq_partition_host {
     uint8_t *scratch;                 /* for one batch; shared by the shard's partitions */
     size_t scratch_bytes;             /* = the largest batch that is taken (batch_max_bytes) */
-    unsigned shard;                   /* this shard's rings of the store */
     int64_t (*wall_ms)(void *context);
     /* `mark` NULL: only complete_to has advanced. Marks are of committed batches only. */
     bool (*calendar_mark)(void *context, struct fq_partition *partition,
@@ -72,8 +72,6 @@ struct fq_partition_params {
      * rebuilt from the log. */
     const void *snapshot;        /* fq_partition_snapshot_encode's bytes */
     size_t snapshot_bytes;
-    const void *epochs;          /* fq_partition_epochs_encode's bytes */
-    size_t epochs_bytes;
     int64_t calendar_complete_to; /* the calendar's; 0: empty. What lies between it and the end is fed
                                      again by off-path steps; what lies above the end is cut */
 };
@@ -192,18 +190,19 @@ int fq_partition_time_query(struct fq_partition *partition, int64_t timestamp_ms
 
 /* ---- for meta.pool -------------------------------------------------------------------------- */
 
-/* Producer states and the running maximum of timestamps as of the log's end. AGAIN while something is
- * appended and not committed (a snapshot must not run ahead of what a restart will find). Taken by the
- * shard, off the path; stored by the housekeeper under FQ_META_PRODUCERS in pieces of at most
- * FQ_META_VALUE_BYTES_MAX (node = piece number), all in one transaction, and put together again for
- * fq_partition_params.snapshot. */
+/* Producer states and leader epoch history as of the log's end. AGAIN while something is appended and
+ * not committed (a snapshot must not run ahead of what a restart will find). Taken by the shard, off
+ * the path; stored by the housekeeper under FQ_META_PRODUCERS in pieces of at most
+ * FQ_META_VALUE_BYTES_MAX (node = piece number), all in one transaction that also removes pieces that
+ * are no longer needed, and put together again for fq_partition_params.snapshot. Worth taking after a
+ * clean stop, and whenever fq_partition_snapshot_lag has grown by some tens of MiB: that much log is
+ * what the next start has to read. */
 size_t fq_partition_snapshot_bytes(const struct fq_partition *partition);
+/* The caller says so when what fq_partition_snapshot_encode gave was stored or will be. */
 int fq_partition_snapshot_encode(const struct fq_partition *partition, void *out, size_t out_bytes,
-                                 size_t *ret_length);
-/* The leader epoch history; worth storing whenever fq_partition_epochs_count has changed. */
-size_t fq_partition_epochs_count(const struct fq_partition *partition);
-size_t fq_partition_epochs_bytes(const struct fq_partition *partition);
-int fq_partition_epochs_encode(const struct fq_partition *partition, void *out, size_t out_bytes,
-                               size_t *ret_length);
+                                 size_t *ret_length, struct fq_err *err);
+void fq_partition_snapshot_taken(struct fq_partition *partition);
+/* Bytes appended since the snapshot this partition was opened with or fq_partition_snapshot_taken. */
+uint64_t fq_partition_snapshot_lag(const struct fq_partition *partition);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define MAGIC          UINT32_C(0x4e535146) /* "FQSN" */
 #define VERSION        1u
-#define HEAD_BYTES     32u
+#define HEAD_BYTES     24u
 #define EPOCH_BYTES    12u
 #define PRODUCER_BYTES 32u
 #define BATCH_BYTES    16u
@@ -44,7 +44,7 @@ static void write_producer(struct fq_writer *w, const struct fq_producer *produc
     }
 }
 
-int64_t fq_snapshot_encode(const struct fq_snapshot *snapshot, const struct fq_producers *producers,
+int64_t fq_snapshot_encode(int64_t offset, const struct fq_producers *producers,
                            const struct fq_epochs *epochs, void *out, size_t out_bytes)
 {
     struct fq_writer w;
@@ -52,8 +52,7 @@ int64_t fq_snapshot_encode(const struct fq_snapshot *snapshot, const struct fq_p
     fq_write_u32(&w, MAGIC);
     fq_write_u16(&w, VERSION);
     fq_write_u16(&w, 0);
-    fq_write_u64(&w, (uint64_t)snapshot->offset);
-    fq_write_u64(&w, (uint64_t)snapshot->max_timestamp);
+    fq_write_u64(&w, (uint64_t)offset);
     fq_write_u32(&w, (uint32_t)epochs->count);
     fq_write_u32(&w, (uint32_t)producers->count);
     for (size_t i = 0; i < epochs->count; i++) {
@@ -133,32 +132,31 @@ static int read_producer(struct fq_reader *r, unsigned batches, int64_t now_ms, 
     return 0;
 }
 
-static int read_all(struct fq_reader *r, unsigned batches, int64_t now_ms, struct fq_snapshot *ret,
+static int read_all(struct fq_reader *r, unsigned batches, int64_t now_ms, int64_t *ret_offset,
                     struct fq_producers *producers, struct fq_epochs *epochs)
 {
-    struct fq_snapshot snapshot = {.offset = (int64_t)fq_read_u64(r),
-                                   .max_timestamp = (int64_t)fq_read_u64(r)};
+    int64_t offset = (int64_t)fq_read_u64(r);
     uint32_t epochs_count = fq_read_u32(r);
     uint32_t producers_count = fq_read_u32(r);
-    if (r->failed || snapshot.offset < 0 || epochs_count > fq_reader_left(r) / EPOCH_BYTES ||
+    if (r->failed || offset < 0 || epochs_count > fq_reader_left(r) / EPOCH_BYTES ||
         producers_count > fq_reader_left(r) / PRODUCER_BYTES) {
         return FLASHQ_ERR_CORRUPT;
     }
     int rc = read_epochs(r, epochs_count, epochs);
     for (uint32_t i = 0; rc == 0 && i < producers_count; i++) {
-        rc = read_producer(r, batches, now_ms, snapshot.offset, producers);
+        rc = read_producer(r, batches, now_ms, offset, producers);
     }
     if (rc == 0 && fq_reader_left(r) != 0) {
         rc = FLASHQ_ERR_CORRUPT;
     }
     if (rc == 0) {
-        *ret = snapshot;
+        *ret_offset = offset;
     }
     return rc;
 }
 
 int fq_snapshot_decode(const void *bytes, size_t length, unsigned batches, int64_t now_ms,
-                       struct fq_snapshot *ret, struct fq_producers *producers,
+                       int64_t *ret_offset, struct fq_producers *producers,
                        struct fq_epochs *epochs, struct fq_err *err)
 {
     if (length < HEAD_BYTES + CRC_BYTES) {
@@ -182,7 +180,7 @@ int fq_snapshot_decode(const void *bytes, size_t length, unsigned batches, int64
         return fq_err_set(err, FLASHQ_ERR_VERSION, "snapshot: version %u, known is %u", version, VERSION);
     }
     size_t limit = producers->limit;
-    int rc = read_all(&r, batches, now_ms, ret, producers, epochs);
+    int rc = read_all(&r, batches, now_ms, ret_offset, producers, epochs);
     if (rc < 0) {
         fq_producers_fini(producers);
         fq_producers_init(producers, limit);
