@@ -12,13 +12,15 @@
 /* The fastest implementation this CPU has. */
 uint32_t fq_crc32c(uint32_t crc, const void *bytes, size_t length);
 
-/* Copies and checksums in one pass over the source, which may be memory that somebody else changes: the
- * result is the checksum of the bytes as stored at dst. */
+/* Copies and checksums in one pass: each byte of the source, which may be memory that somebody else
+ * changes meanwhile, is loaded exactly once, so the result is the checksum of the bytes as stored at dst.
+ * The two must not overlap. */
 uint32_t fq_crc32c_copy(uint32_t crc, void *dst, const void *src, size_t length);
 
 /* The implementations, for proving them equal. Hardware: NULL where the CPU has none. */
 typedef uint32_t (*fq_crc32c_function)(uint32_t crc, const void *bytes, size_t length);
 uint32_t fq_crc32c_software(uint32_t crc, const void *bytes, size_t length);
+uint32_t fq_crc32c_copy_software(uint32_t crc, void *dst, const void *src, size_t length);
 fq_crc32c_function fq_crc32c_hardware(void);
 
 #endif
