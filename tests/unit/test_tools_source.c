@@ -124,7 +124,7 @@ static const struct fq_opt common[] = {
 
 static const char *parsed(const char *const *words)
 {
-    static char out[256];
+    static char out[1024];
     int argc = 0;
     char *argv[16];
     for (; words[argc]; argc++) {
