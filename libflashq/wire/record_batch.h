@@ -5,7 +5,8 @@
  * partitionLeaderEpoch afterwards without touching it. Field layout: PROTOCOL.md, "Record batch".
  *
  * Nothing here trusts its input: lengths are checked against the bytes left, varints must be
- * canonical and fit, counts are never used to allocate before the bytes have arrived.
+ * canonical and fit, counts are never used to allocate before the bytes have arrived. Malformed bytes are
+ * FLASHQ_ERR_PROTOCOL everywhere here; a reader of a log, whose bytes were checked once, calls it damage.
  */
 #ifndef FQ_WIRE_RECORD_BATCH_H
 #define FQ_WIRE_RECORD_BATCH_H
@@ -35,8 +36,13 @@ enum fq_batch_field {
     FQ_BATCH_HEADER_BYTES = 61
 };
 
-enum fq_codec { FQ_CODEC_NONE = 0, FQ_CODEC_GZIP = 1, FQ_CODEC_SNAPPY = 2, FQ_CODEC_LZ4 = 3,
-                FQ_CODEC_ZSTD = 4 };
+enum fq_codec {
+    FQ_CODEC_NONE = 0,
+    FQ_CODEC_GZIP = 1,   /* named in errors only */
+    FQ_CODEC_SNAPPY = 2, /* likewise */
+    FQ_CODEC_LZ4 = 3,
+    FQ_CODEC_ZSTD = 4
+};
 
 #define FQ_BATCH_ATTR_CODEC_MASK 0x07
 #define FQ_BATCH_ATTR_LOG_APPEND_TIME 0x08
@@ -72,17 +78,21 @@ static inline enum fq_codec fq_batch_codec(const struct fq_batch_header *h)
 
 /* Reads the header; `length` must be at least 61 or the result is FLASHQ_ERR_PROTOCOL. Checks only
  * what makes the other fields meaningful: magic is 2, batch_length >= 49, count >= 1,
- * last_offset_delta == count - 1, known attributes and codec (none, lz4, zstd). */
+ * last_offset_delta == count - 1, known attributes and codec (none, lz4, zstd). gzip and snappy are
+ * FLASHQ_ERR_UNSUPPORTED, more than FQ_LIMIT_BATCH_RECORDS records FLASHQ_ERR_LIMIT, all else
+ * FLASHQ_ERR_PROTOCOL. */
 int fq_batch_header_read(const void *bytes, size_t length, struct fq_batch_header *ret,
                          struct fq_err *err);
-void fq_batch_header_write(const struct fq_batch_header *header,
-                           uint8_t bytes[FQ_BATCH_HEADER_BYTES]);
+/* Writes FQ_BATCH_HEADER_BYTES. */
+void fq_batch_header_write(const struct fq_batch_header *header, uint8_t *bytes);
 
 /* The broker's stamp: stores baseOffset and partitionLeaderEpoch into a finished batch. */
 void fq_batch_stamp(uint8_t *batch, int64_t base_offset, int32_t leader_epoch);
 
 /* Recomputes the CRC over a complete batch and compares. `length` is the batch's total. */
 bool fq_batch_crc_ok(const uint8_t *batch, size_t length);
+/* Makes the CRC of a complete batch what it should be. */
+void fq_batch_crc_store(uint8_t *batch, size_t length);
 
 /* ---- records ------------------------------------------------------------------------------- */
 
@@ -121,27 +131,32 @@ int fq_headers_next(struct fq_headers_iter *iter, struct fq_header *ret);
 struct fq_batch_scratch {
     uint8_t *data;
     size_t capacity;
+    void *lz4, *zstd; /* the libraries' contexts */
 };
 void fq_batch_scratch_fini(struct fq_batch_scratch *scratch);
 
 struct fq_batch_iter {
     struct fq_batch_header header;
     const uint8_t *at, *end;
+    int64_t greatest; /* timestamp so far */
     int32_t index;
 };
 
-/* Prepares to walk a complete batch whose CRC has been checked (or is not wanted). Compressed ones
- * are decompressed into `scratch` (bounded by FQ_LIMIT_DECOMPRESSED_BYTES). Slices point into the
- * batch or the scratch. */
+/* Prepares to walk a complete batch whose CRC has been checked (or is not wanted); `length` is its total.
+ * Compressed ones are decompressed into `scratch`, which grows as output arrives, up to
+ * FQ_LIMIT_DECOMPRESSED_BYTES (beyond: FLASHQ_ERR_TOO_LARGE). Slices point into the batch or the scratch,
+ * and live until the scratch is used again. */
 int fq_batch_iter_init(struct fq_batch_iter *iter, const uint8_t *batch, size_t length,
                        struct fq_batch_scratch *scratch, struct fq_err *err);
-/* 1: *ret is the next record; 0: no more (and the count and length agreed); negative: malformed. */
+/* 1: *ret is the next record; 0: no more (and count, length and greatest timestamp agreed with the
+ * header); negative: malformed. */
 int fq_batch_iter_next(struct fq_batch_iter *iter, struct fq_record *ret);
 
-/* What the CRC cannot promise, for an uncompressed batch: walks the records, confirms count,
- * lengths, offset deltas 0..count-1, and that the greatest timestamp is max_timestamp and the first
- * record's timestamp delta base is base_timestamp. Returns min and max timestamp. For compressed
- * batches min is base_timestamp and max the header's. */
+/* What the CRC cannot promise, checked when a batch is appended. For an uncompressed batch: walks the
+ * records, confirms count, lengths, offset deltas 0..count-1, that the greatest timestamp is
+ * max_timestamp and that the first record's is base_timestamp. Returns min and max timestamp. For
+ * compressed batches min is base_timestamp and max the header's. Attributes other than the codec are
+ * FLASHQ_ERR_UNSUPPORTED. */
 int fq_batch_check_records(const uint8_t *batch, size_t length, int64_t *ret_min_timestamp,
                            int64_t *ret_max_timestamp, struct fq_err *err);
 
@@ -171,8 +186,14 @@ void fq_batch_builder_init(struct fq_batch_builder *builder, void *buffer, size_
 size_t fq_batch_builder_record_bytes(const struct fq_batch_builder *builder,
                                      const struct fq_record_in *record);
 
-/* 0, or FLASHQ_ERR_TOO_LARGE when it does not fit (nothing changed). */
+/* 0; FLASHQ_ERR_TOO_LARGE when it does not fit, or the batch has FQ_LIMIT_BATCH_RECORDS or the record more
+ * than FQ_LIMIT_RECORD_HEADERS; FLASHQ_ERR_TIMESTAMP when it is 2^63 ms from the first. An error changes
+ * nothing. */
 int fq_batch_builder_append(struct fq_batch_builder *builder, const struct fq_record_in *record);
+/* The same, but the value (record->value.length bytes, never null) is written by the caller afterwards, at
+ * *ret_value, before finish. A copy of the builder made before undoes it, as it undoes appends. */
+int fq_batch_builder_claim(struct fq_batch_builder *builder, const struct fq_record_in *record,
+                           uint8_t **ret_value);
 
 struct fq_batch_finish {
     int64_t producer_id;   /* -1: none */
@@ -185,10 +206,18 @@ struct fq_batch_finish {
  * total length (>= 61 + 1) or a negative code (no record). */
 int64_t fq_batch_builder_finish(struct fq_batch_builder *builder, const struct fq_batch_finish *how);
 
+/* The libraries' contexts, kept from batch to batch. Zero-initialise. */
+struct fq_batch_compressor {
+    void *lz4, *lz4_hc, *zstd;
+};
+void fq_batch_compressor_fini(struct fq_batch_compressor *compressor);
+
 /* Compresses a finished uncompressed batch into `out` (CRC and length made anew). Returns the total
- * length; 0 when the result would not be smaller (send the original); negative on an error. */
-int64_t fq_batch_compress(const uint8_t *batch, size_t length, enum fq_codec codec, int level,
-                          void *out, size_t out_capacity);
+ * length; 0 when the result would not be smaller or does not fit (send the original); negative on an
+ * error. `level` 0: the codec's default; lz4 from 3 on is its slow, denser form. `compressor` NULL: made
+ * for this call alone. */
+int64_t fq_batch_compress(struct fq_batch_compressor *compressor, const uint8_t *batch, size_t length,
+                          enum fq_codec codec, int level, void *out, size_t out_capacity);
 
 /* Changes producer fields of a finished batch (renumbering after a definite refusal) and its CRC. */
 void fq_batch_renumber(uint8_t *batch, size_t length, int64_t producer_id, int16_t producer_epoch,
