@@ -105,12 +105,19 @@ int64_t fq_calendar_second(int64_t timestamp_ms);
 struct fq_calendar_feeder {
     int64_t next_offset;        /* everything below was considered */
     int64_t second;             /* of the running maximum; INT64_MIN: none yet */
+    int64_t mark_offset;        /* of the last mark; INT64_MIN: none known */
+    uint32_t chunks_unsaid;     /* considered since complete_to was last handed over */
 };
 
 /* `complete_to` is the calendar's (0: empty). The seconds before it need not be known: marks of a second
  * that the calendar has are passed over by fq_calendar_apply. Also after a truncation, with the
  * offset of the cut. */
 void fq_calendar_feeder_init(struct fq_calendar_feeder *feeder, int64_t complete_to);
+
+/* After a trim (and after its cut was handed over): when the record that made the running maximum is
+ * gone, the maximum starts again at the log start; fq_calendar_trim forgets it too. So one record far
+ * in the future does not keep the calendar empty for ever. */
+void fq_calendar_feeder_trim(struct fq_calendar_feeder *feeder, int64_t log_start);
 
 /* One batch (or chunk). true: *ret is a mark to hand over. When it cannot be handed over, the feeder
  * must be put back to what it was (it is a small struct: copy it before). */
@@ -122,10 +129,10 @@ typedef bool (*fq_calendar_emit)(void *context, const struct fq_calendar_mark *m
                                  int64_t complete_to);
 
 /* Feeds the calendar from the chunks: whatever is committed (below `committed_end`) and not yet fed, at
- * most `chunks_max` chunks a call, at most one mark a chunk and second. Cheap when there is nothing new:
- * fit for every round. It is at once the live feed, the catching up after a start, the rebuilding
- * of a lost calendar, and holds still while emit says no. Returns 1 when there is more to do (later,
- * if emit said no), else 0. */
+ * most `chunks_max` chunks a call, at most one mark a chunk and second. Cheap when there is nothing
+ * new: fit for every round. It is the live feed, the catching up after a start and the rebuilding of a
+ * lost calendar in one. Returns 1 when there is more to do (chunks_max reached, or emit said no: it
+ * will be asked the same again), else 0. */
 int fq_calendar_feeder_step(struct fq_calendar_feeder *feeder, const struct fq_chunks *chunks,
                             int64_t committed_end, unsigned chunks_max, fq_calendar_emit emit,
                             void *context);
@@ -146,15 +153,16 @@ int fq_calendar_apply(struct fq_meta *meta, const struct fq_meta_key *partition,
 /* Forgets what is at or above `offset`; complete_to comes down to it. */
 int fq_calendar_truncate(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t offset,
                          struct fq_err *err);
-/* Forgets minutes of which every mark is followed by another at or below log_start. */
+/* Forgets minutes of which every mark is followed by another at or below log_start; forgets all when every
+ * mark is below it. */
 int fq_calendar_trim(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t log_start,
                      struct fq_err *err);
 /* Removes every node of the partition. */
 int fq_calendar_drop(struct fq_meta *meta, const struct fq_meta_key *partition, struct fq_err *err);
 
 struct fq_calendar_state {
-    int64_t complete_from, complete_to; /* 0, 0: empty */
-    int64_t last_second;                /* INT64_MIN: none */
+    int64_t complete_from, complete_to;
+    int64_t last_second;
     uint64_t minutes_count;
 };
 /* NOT_FOUND: empty; CORRUPT: drop it. */
