@@ -89,12 +89,10 @@ bool fq_calendar_key_is_day(const struct fq_meta_key *partition, const struct fq
 
 static int get(struct fq_meta *meta, const struct fq_meta_key *key, struct fq_reader *ret)
 {
-    const void *value;
-    size_t length;
+    const void *value = "";
+    size_t length = 0;
     int r = meta->ops->get(meta, FQ_META_CALENDAR, key, &value, &length);
-    if (r == 0) {
-        fq_reader_init(ret, value, length);
-    }
+    fq_reader_init(ret, value, length);
     return r;
 }
 
