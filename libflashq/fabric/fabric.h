@@ -14,8 +14,8 @@
  * Promises
  *   - send, write and write_notify of one connection take effect at the peer in post order; an
  *     event (message, notify) is delivered after all bytes written before it are visible.
- *   - Nothing else: no order of bytes inside one write, no atomicity but of an aligned 8-byte word,
- *     no order between the bytes of two reads. Completion of a write is NOT persistence.
+ *   - Nothing else: no order of bytes inside one write, no atomicity but of an aligned 8-byte word
+ *     (in a write or read of at most 64 bytes), no order between the bytes of two reads. Completion of a write is NOT persistence.
  *   - Every offset and length that comes from the peer is checked against the window; over shm the
  *     initiator maps the whole memfd, so there the owner must treat the memory as hostile anyway.
  *
@@ -77,6 +77,20 @@ struct fq_fabric_params {
     size_t connections_max;      /* 0: FQ_LIMIT_CONNECTIONS */
     unsigned notify_entries;     /* receives posted per connection; 0: the default */
     int64_t dead_after_us;       /* transport dead when the peer's kernel is silent this long; 0: 5 s */
+    unsigned grants_max;         /* windows a peer may have granted that were not opened yet; more
+                                    break its connection; 0: 1024 */
+};
+
+/* Counters of one fabric since it was created; read by its thread. */
+struct fq_fabric_stats {
+    uint64_t connections;        /* opened or adopted */
+    uint64_t disconnected;       /* DISCONNECTED events */
+    uint64_t sends, send_bytes, writes, write_bytes, notifies, reads, read_bytes; /* posted here */
+    uint64_t messages_in, message_bytes_in, notifies_in; /* arrived */
+    uint64_t writes_in, write_bytes_in, reads_in, read_bytes_in; /* carried out for peers (tcp) */
+    uint64_t wakes_paid;         /* system calls made to wake a sleeping peer */
+    uint64_t again;              /* posts that found the queue full */
+    uint64_t refused_bounds, refused_rights, refused_key, refused_malformed; /* peers' frames */
 };
 
 int fq_fabric_create(enum fq_transport transport, const struct fq_fabric_params *params,
@@ -84,6 +98,7 @@ int fq_fabric_create(enum fq_transport transport, const struct fq_fabric_params 
 /* Closes all connections, frees their windows and remotes. NULL is fine. */
 void fq_fabric_destroy(struct fq_fabric *fabric);
 enum fq_transport fq_fabric_transport(const struct fq_fabric *fabric);
+void fq_fabric_get_stats(const struct fq_fabric *fabric, struct fq_fabric_stats *ret);
 
 enum fq_event_type {
     FQ_EVENT_CONNECTED,    /* an own connect succeeded, or an adopted connection is ready */
@@ -105,7 +120,10 @@ struct fq_event {
     const char *text;    /* DISCONNECTED: words for a person; valid until the next poll */
 };
 
-/* Moves bytes, then fills up to `events_max` events; returns how many (>= 0) or an error that is
+/* Operations still in flight when a connection breaks are COMPLETED with the reason's code before its
+ * DISCONNECTED.
+ *
+ * Moves bytes, then fills up to `events_max` events; returns how many (>= 0) or an error that is
  * final for the fabric. Never blocks. */
 int fq_fabric_poll(struct fq_fabric *fabric, struct fq_event *events, size_t events_max);
 
@@ -137,7 +155,9 @@ int fq_conn_open(struct fq_fabric *fabric, const struct fq_connect_params *param
                  struct fq_conn **ret, struct fq_err *err);
 
 /* Closes at once and frees the connection, its windows and remotes; no event follows. What was
- * posted and not completed may or may not have happened. NULL is fine. */
+ *  * posted and not completed may or may not have happened. NULL is fine. Events of it that the last
+ * poll returned and the caller has not looked at yet may still be read until the next poll: its
+ * context is NULL then. */
 void fq_conn_close(struct fq_conn *conn);
 
 void fq_conn_set_context(struct fq_conn *conn, void *context);
@@ -191,11 +211,15 @@ enum fq_rights { FQ_RIGHT_READ = 1, FQ_RIGHT_WRITE = 2 };
 
 /* Grants the peer of `conn` `rights` on [offset, offset+bytes) of the region (for a mirrored region
  * granted whole: accesses may run on to 2*bytes). Holds a reference on the region. Over shm a window
- * must be a whole memfd (offset 0, all bytes) or a wrapped file. Fills `token` for the peer. */
+ * must be a whole memfd (offset 0, all bytes) or a wrapped file. Reading alone is granted on
+ * FQ_REGION_PEER_READS regions and wrapped files, writing on all others; LOCAL regions never. Fills
+ * `token` for the peer, who can open it as soon as a message posted after this reaches it. Only the side
+ * that accepted a connection may grant files: their size cannot be sealed. */
 int fq_window_grant(struct fq_conn *conn, struct fq_region *region, uint64_t offset, uint64_t bytes,
                     enum fq_rights rights, struct fq_window **ret, uint8_t token[FQ_TOKEN_BYTES],
                     struct fq_err *err);
-/* Later accesses by the peer fail (over shm: the owner never looks at that memory again). Frees. */
+/* Later accesses by the peer fail (over shm: the owner never looks at that memory again); one that is
+ * on its way breaks the connection, so tell a live peer first. Frees. NULL is fine. */
 void fq_window_revoke(struct fq_window *window);
 
 /* Opens a token that the peer sent. Over shm this maps the memory (checked: seals, size). */
@@ -208,6 +232,8 @@ uint64_t fq_remote_bytes(const struct fq_remote *remote);
 void *fq_remote_map(struct fq_remote *remote);
 
 /* ---- operations ---------------------------------------------------------------------------- */
+
+#define FQ_OP_BYTES_MAX (UINT64_C(64) * FQ_LIMIT_FABRIC_FRAME_BYTES) /* one operation: 512 MiB */
 
 enum fq_op_type { FQ_OP_SEND, FQ_OP_WRITE, FQ_OP_WRITE_NOTIFY, FQ_OP_READ };
 
@@ -225,8 +251,10 @@ struct fq_op {
 };
 
 /* Posts `ops_count` operations in order with one doorbell. Returns how many were taken (the first n);
- * fewer than asked means the queue is full (a WRITABLE event follows). Negative: nothing was taken.
- * An operation outside its remote's bounds or rights is FLASHQ_ERR_OUT_OF_RANGE here, locally; one
+ * fewer than asked means the queue is full (a WRITABLE event follows); none is FLASHQ_ERR_AGAIN.
+ * Negative: nothing was taken. Before CONNECTED it is AGAIN, after DISCONNECTED it is CLOSED.
+ * An operation outside its remote's bounds is FLASHQ_ERR_OUT_OF_RANGE here, locally, one against its
+ * rights or on a window known to be revoked FLASHQ_ERR_NOT_PERMITTED; one
  * refused by the peer breaks the connection, as a queue pair does. A write whose bytes are in the
  * remote already (built in place) has local == the mapped address and is not copied. */
 int fq_conn_post(struct fq_conn *conn, const struct fq_op *ops, size_t ops_count);
