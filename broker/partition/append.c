@@ -84,12 +84,8 @@ static int check_header(const struct incoming *in, int64_t producer_id, int16_t 
                           (long long)h->base_offset, h->leader_epoch);
     }
     if ((h->attributes & REFUSED_ATTRIBUTES) != 0) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "batch attributes 0x%04x: not from a client",
+        return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED, "batch attributes 0x%04x: not from a client",
                           (unsigned)(uint16_t)h->attributes);
-    }
-    if (h->records_count > FQ_LIMIT_BATCH_RECORDS) {
-        return fq_err_set(err, FLASHQ_ERR_TOO_LARGE, "%d records, the limit of a batch is %d",
-                          h->records_count, FQ_LIMIT_BATCH_RECORDS);
     }
     if (h->producer_id != producer_id || h->producer_epoch != producer_epoch) {
         return fq_err_set(err, FLASHQ_ERR_PROTOCOL,

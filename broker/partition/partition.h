@@ -120,7 +120,9 @@ enum fq_append { FQ_APPEND_OK = 0, FQ_APPEND_STARVED = 1 };
 /* Takes the batch at `ring` (hostile: it may change while being read; at most `available` bytes are
  * there). On FQ_APPEND_OK it is in the log (or was before: duplicate) and not yet durable. Negative:
  * refused with that code and text, nothing appended:
- *   PROTOCOL     not a batch a client may send: magic, attributes, base offset, epoch, counts, lengths
+ *   PROTOCOL     not a batch a client may send: magic, base offset, epoch, counts, lengths
+ *   UNSUPPORTED  a codec or attribute that is not supported
+ *   LIMIT        more than FQ_LIMIT_BATCH_RECORDS records
  *   CORRUPT      its checksum does not fit
  *   TOO_LARGE    batch or record over its limit (detail: the limit)
  *   TIMESTAMP    negative, or later than the clock allows (detail: the latest one accepted)

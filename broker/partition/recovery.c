@@ -5,8 +5,8 @@
  * Happy path: the snapshot gives producer states and epochs as of some offset; index files give the
  * chunks of sealed segments; only the log after the snapshot and the open segment are read.
  *
- * A snapshot that is missing, damaged, or of an offset that the log does not reach costs a walk over
- * the whole log; an index file that is missing, damaged or of another state of the segment costs a
+ * A snapshot that is missing, damaged, or of an offset that the log does not hold (its tail was lost, or
+ * it was trimmed beyond: then batches after the snapshot may be gone) costs a walk over the whole log; an index file that is missing, damaged or of another state of the segment costs a
  * walk over that segment and is written again. Damaged log ranges are passed over (the log reports
  * them).
  *
@@ -128,9 +128,10 @@ static int64_t load_snapshot(struct fq_partition *p, const void *bytes, size_t l
         fq_warn("%s/%u: %s: producer states are rebuilt from the log", p->topic, p->index, why.text);
         return 0;
     }
-    if (offset > fq_log_end(p->log)) {
-        fq_warn("%s/%u: snapshot at %lld lies above the log's end %lld: producer states are rebuilt "
-                "from the log", p->topic, p->index, (long long)offset, (long long)fq_log_end(p->log));
+    if (offset < fq_log_start(p->log) || offset > fq_log_end(p->log)) {
+        fq_warn("%s/%u: snapshot at %lld, the log holds %lld to %lld: producer states are rebuilt from "
+                "the log", p->topic, p->index, (long long)offset, (long long)fq_log_start(p->log),
+                (long long)fq_log_end(p->log));
         size_t limit = p->producers.limit;
         fq_producers_fini(&p->producers);
         fq_producers_init(&p->producers, limit);
