@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Persist ops for memory that keeps its content: stores go to the shared mapping by libpmem's
+ * non-temporal copies, write-back and fence. On a DAX file system the mapping is the medium (MAP_SYNC
+ * makes even the file's block map durable before a store). Elsewhere (tmpfs, a page cache) the same
+ * instructions run, and what they promise is only what that memory promises: the store says so.
+ *
+ * Nothing here fails once a file is mapped: the bytes are allocated, so no store can hit a hole.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libpmem.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "storage/persist.h"
+#include "storage/persist_files.h"
+
+#define PROBE_BYTES 4096u
+
+static uint8_t *writable(const struct fq_pfile *f, uint64_t pos)
+{
+    return (uint8_t *)(uintptr_t)f->map + pos;
+}
+
+static int map_for_storing(const char *path, struct fq_pfile *f, struct fq_err *err)
+{
+    void *map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE,
+                     MAP_SHARED_VALIDATE | MAP_SYNC | MAP_POPULATE, f->fd, 0);
+    if (map == MAP_FAILED) { /* not DAX */
+        map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, f->fd,
+                   0);
+    }
+    if (map == MAP_FAILED) {
+        return fq_err_errno(err, fq_err_from_errno(errno), errno, "map %s", path);
+    }
+    f->map = map;
+    return 0;
+}
+
+static int pmem_create(struct fq_persist *p, const char *path, uint64_t bytes, struct fq_pfile *ret,
+                       struct fq_err *err)
+{
+    struct fq_pfile f = {.persist = p, .fd = -1, .bytes = bytes};
+    int r = fq_file_create_allocated(path, bytes, &f.fd, err);
+    if (r < 0) {
+        return r;
+    }
+    r = map_for_storing(path, &f, err);
+    if (r < 0) {
+        (void)close(f.fd);
+        (void)unlink(path);
+        return r;
+    }
+    pmem_memset(writable(&f, 0), 0, (size_t)bytes, PMEM_F_MEM_NONTEMPORAL);
+    *ret = f;
+    return 0;
+}
+
+static int pmem_open(struct fq_persist *p, const char *path, struct fq_pfile *ret, struct fq_err *err)
+{
+    struct fq_pfile f = {.persist = p, .fd = -1};
+    int r = fq_file_open_whole(path, &f.fd, &f.bytes, err);
+    if (r < 0) {
+        return r;
+    }
+    r = map_for_storing(path, &f, err);
+    if (r < 0) {
+        (void)close(f.fd);
+        return r;
+    }
+    *ret = f;
+    return 0;
+}
+
+static void pmem_close(struct fq_pfile *f)
+{
+    fq_file_unmap_close(f);
+}
+
+static int pmem_write(struct fq_pfile *f, uint64_t pos, const void *src, size_t len)
+{
+    pmem_memcpy(writable(f, pos), src, len,
+                PMEM_F_MEM_NODRAIN | (len >= 256 ? PMEM_F_MEM_NONTEMPORAL : 0u));
+    return 0;
+}
+
+static int pmem_word(struct fq_pfile *f, uint64_t pos, uint64_t value)
+{
+    /* Pairs with the acquire of readers in other processes; one aligned store cannot tear. */
+    atomic_store_explicit((_Atomic uint64_t *)(void *)writable(f, pos), value, memory_order_release);
+    pmem_flush(writable(f, pos), sizeof value);
+    return 0;
+}
+
+static void drain(struct fq_persist *p)
+{
+    (void)p;
+    pmem_drain();
+}
+
+static int pmem_sync(struct fq_pfile *f)
+{
+    (void)f;
+    pmem_drain();
+    return 0;
+}
+
+static void pmem_destroy(struct fq_persist *p)
+{
+    free(p);
+}
+
+static const struct fq_persist_ops pmem_ops = {
+    .name = "pmem",
+    .needs_sync = false,
+    .create = pmem_create,
+    .open = pmem_open,
+    .close = pmem_close,
+    .rename = fq_file_rename,
+    .unlink = fq_file_unlink,
+    .mkdir = fq_file_mkdir,
+    .sync_dir = fq_file_sync_dir,
+    .write = pmem_write,
+    .word = pmem_word,
+    .drain = drain,
+    .sync = pmem_sync,
+    .destroy = pmem_destroy,
+};
+
+int fq_persist_pmem_create(struct fq_persist **ret, struct fq_err *err)
+{
+    struct fq_persist *p = calloc(1, sizeof *p);
+    if (!p) {
+        return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory");
+    }
+    p->ops = &pmem_ops;
+    *ret = p;
+    return 0;
+}
+
+int fq_persist_pmem_probe(const char *dir)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/probe.tmp", dir) >= (int)sizeof path) {
+        return 0;
+    }
+    size_t mapped = 0;
+    int is_pmem = 0;
+    void *map = pmem_map_file(path, PROBE_BYTES, PMEM_FILE_CREATE, 0600, &mapped, &is_pmem);
+    if (map) {
+        (void)pmem_unmap(map, mapped);
+    }
+    (void)unlink(path);
+    return map && is_pmem ? 1 : 0;
+}

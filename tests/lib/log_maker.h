@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builds batches and drives a log by itself, for the tests of storage. */
+#ifndef FQ_TESTS_LOG_MAKER_H
+#define FQ_TESTS_LOG_MAKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "storage/log.h"
+#include "storage/store.h"
+
+#define LOG_MAKER_BATCH_MAX (64u << 10)
+
+/* One stamped batch of `records` records whose values hold `value_bytes` bytes derived from the
+ * offset and `salt`. Returns its length. */
+size_t log_maker_batch(uint8_t *out, int64_t base_offset, int32_t epoch, int records,
+                       size_t value_bytes, uint64_t salt);
+
+/* Reserves (running housekeeper and flusher while starved), writes, commits. Returns the first result
+ * that is not OK, or 0. No publish. */
+int log_maker_append(struct fq_store *store, struct fq_log *log, const uint8_t *batch, size_t length);
+/* Publishes and runs the flusher until everything is durable. */
+int log_maker_settle(struct fq_store *store, struct fq_log *log);
+/* Runs the housekeeper until it is idle. */
+void log_maker_keep_house(struct fq_store *store);
+
+/* A fresh folder under $TMPDIR or /dev/shm; removed by log_maker_remove_tree. */
+char *log_maker_folder(void);
+void log_maker_remove_tree(const char *path);
+
+#endif
