@@ -17,7 +17,7 @@
 
 #include "base/limits.h"
 #include "storage/meta_index.h"
-#include "storage/meta_pool.h"
+#include "storage/meta_pmem_pool.h"
 
 struct pmem_meta {
     struct fq_meta base;

@@ -10,7 +10,7 @@
  * Errors that do not come from the file's bytes (no memory, no permission, in use) are never taken for
  * damage.
  */
-#include "storage/meta_pool.h"
+#include "storage/meta_pmem_pool.h"
 
 #include <assert.h>
 #include <errno.h>

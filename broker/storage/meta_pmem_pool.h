@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pool under meta_pmem.c: its layout, making, looking at and opening it. Private to the two files
- * meta_pool.c and meta_pmem.c, the only ones that include libpmemobj.
+ * meta_pmem_pool.c and meta_pmem.c, the only ones that include libpmemobj.
  *
  * Layout: the root object says whose pool this is, and how many entries there are and what their
  * checksums add up to; every key is one object of type ENTRY. There is no persistent structure beside
  * libpmemobj's own list of objects: the order of keys is volatile. The sums are what tells when
  * damage in libpmemobj's heap makes an object vanish from that list or come back.
  */
-#ifndef FQ_STORAGE_META_POOL_H
-#define FQ_STORAGE_META_POOL_H
+#ifndef FQ_STORAGE_META_PMEM_POOL_H
+#define FQ_STORAGE_META_PMEM_POOL_H
 
 #include <stddef.h>
 #include <stdint.h>
