@@ -251,6 +251,88 @@ Test(protocol, lists_round_trip_and_lying_counts_are_refused)
     }
 }
 
+/* A message of `length` bytes in its only text, at `limit`; cases 31, 32 */
+static void check_text_limit(int64_t (*encode)(uint8_t *out, size_t capacity, struct fq_str text),
+                             int (*decode)(const struct fq_msg *msg), size_t limit, const char *what)
+{
+    static uint8_t out[FQ_LIMIT_CONTROL_BYTES];
+    static char text[FQ_LIMIT_CONTROL_BYTES];
+    memset(text, 'x', sizeof text);
+    for (size_t length = limit - 1; length <= limit + 1; length++) {
+        int64_t encoded = encode(out, sizeof out, fq_str_of(text, length));
+        if (length > limit) {
+            cr_assert_eq(encoded, FLASHQ_ERR_INVALID, "%s of %zu", what, length);
+            continue;
+        }
+        struct fq_msg msg = decoded(out, encoded);
+        cr_assert_eq(decode(&msg), 0, "%s of %zu", what, length);
+    }
+    /* one more than we would send: the length is in front of the text, which is last in its message */
+    int64_t encoded = encode(out, sizeof out, fq_str_of(text, limit));
+    fq_store_le16(out + encoded - (int64_t)limit - 2, (uint16_t)(limit + 1));
+    out[encoded] = 'x';
+    struct fq_msg msg = decoded(out, encoded + 1);
+    cr_assert_eq(decode(&msg), FLASHQ_ERR_PROTOCOL, "%s of %zu", what, limit + 1);
+}
+
+static int64_t encode_info(uint8_t *out, size_t capacity, struct fq_str text)
+{
+    return fq_encode_info(out, capacity, 1, &(struct fq_info){.cursor = text});
+}
+
+static int decode_info(const struct fq_msg *msg)
+{
+    struct fq_info back;
+    return fq_decode_info(msg, &back, NULL);
+}
+
+static int64_t encode_goodbye(uint8_t *out, size_t capacity, struct fq_str text)
+{
+    return fq_encode_goodbye(out, capacity, 0, &(struct fq_goodbye){.text = text});
+}
+
+static int decode_goodbye(const struct fq_msg *msg)
+{
+    struct fq_goodbye back;
+    return fq_decode_goodbye(msg, &back, NULL);
+}
+
+static int64_t encode_shm_path(uint8_t *out, size_t capacity, struct fq_str text)
+{
+    return fq_encode_session_open_answer(out, capacity, 1,
+                                         &(struct fq_session_open_answer){.shm_path = text});
+}
+
+static int decode_shm_path(const struct fq_msg *msg)
+{
+    struct fq_session_open_answer back;
+    return fq_decode_session_open_answer(msg, &back, NULL);
+}
+
+/* case 32 */
+Test(protocol, texts_at_their_limits_and_one_byte_around)
+{
+    check_text_limit(encode_info, decode_info, FQ_CURSOR_BYTES, "cursor");
+    check_text_limit(encode_goodbye, decode_goodbye, 255, "goodbye text");
+    check_text_limit(encode_shm_path, decode_shm_path, FQ_LIMIT_PATH_BYTES, "shm path");
+}
+
+Test(protocol, texts_hold_no_control_characters_and_cursors_any_bytes)
+{
+    uint8_t out[256];
+    const char *bad[] = {"a\nb", "\x1b[2J", "\x7f", "tab\t"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        cr_assert_eq(encode_goodbye(out, sizeof out, str(bad[i])), FLASHQ_ERR_INVALID);
+        int64_t length = encode_goodbye(out, sizeof out, str("1234"));
+        memcpy(out + length - 4, bad[i], strlen(bad[i]) < 4 ? strlen(bad[i]) : 4);
+        struct fq_msg msg = decoded(out, length);
+        cr_assert_eq(decode_goodbye(&msg), FLASHQ_ERR_PROTOCOL, "%zu", i);
+    }
+    cr_assert_gt(encode_goodbye(out, sizeof out, str("\xc3\xbc is fine")), 0);
+    struct fq_msg msg = decoded(out, encode_info(out, sizeof out, fq_str_of("t\0\1", 3)));
+    cr_assert_eq(decode_info(&msg), 0);
+}
+
 static int64_t metadata_page(uint8_t *out, size_t capacity, uint32_t from, uint32_t partitions)
 {
     struct fq_page page;

@@ -180,6 +180,25 @@ Test(record_batch, as_many_headers_as_the_limit_and_one_more)
 }
 
 /* case 32 */
+Test(record_batch, as_many_records_as_the_limit_and_one_more)
+{
+    size_t capacity = 16u << 20;
+    uint8_t *out = malloc(capacity);
+    cr_assert(out);
+    struct fq_batch_builder builder;
+    fq_batch_builder_init(&builder, out, capacity);
+    struct fq_record_in in = {.timestamp_ms = 1};
+    for (int32_t i = 0; i < FQ_LIMIT_BATCH_RECORDS; i++) {
+        cr_assert_eq(fq_batch_builder_append(&builder, &in), 0);
+    }
+    cr_assert_eq(fq_batch_builder_append(&builder, &in), FLASHQ_ERR_TOO_LARGE);
+    size_t length = finish(&builder);
+    int64_t least, greatest;
+    cr_assert_eq(fq_batch_check_records(out, length, &least, &greatest, NULL), 0);
+    free(out);
+}
+
+/* case 32 */
 Test(record_batch, a_record_fits_to_the_last_byte_and_not_one_further)
 {
     static uint8_t out[4096];
