@@ -390,6 +390,7 @@ static bool hand_over_cuts(struct fq_partition *p)
         if (!host->calendar_cut(host->context, p, FQ_CALENDAR_TRIM, p->cut_trim)) {
             return false;
         }
+        fq_calendar_feeder_trim(&p->feeder, p->cut_trim);
         p->cut_trim = -1;
     }
     return true;

@@ -80,11 +80,12 @@ int fq_partition_segment_open(struct fq_partition *p, int64_t offset,
     return 0;
 }
 
-static int scan_log(void *context, int64_t from_offset, int64_t to_offset, fq_log_visitor visitor,
-                    void *visitor_context)
+static int scan_log(void *context, int64_t from_offset, int64_t to_offset, int64_t segment_base,
+                    uint64_t position, fq_log_visitor visitor, void *visitor_context)
 {
     struct fq_log *log = context;
-    return fq_log_scan(log, from_offset, to_offset, visitor, visitor_context);
+    return fq_log_scan_near(log, from_offset, to_offset, segment_base, position, visitor,
+                            visitor_context);
 }
 
 int fq_partition_time_query(struct fq_partition *p, int64_t timestamp_ms, int64_t from_offset,

@@ -104,6 +104,10 @@ int fq_log_find_near(struct fq_log *log, int64_t offset, int64_t segment_base, u
  * and passed over. */
 int fq_log_scan(struct fq_log *log, int64_t from_offset, int64_t to_offset, fq_log_visitor visitor,
                 void *context);
+/* The same, begun at a batch that lies at or before from_offset, as for fq_log_find_near: touches nothing
+ * before it. A hint that does not hold is not followed. */
+int fq_log_scan_near(struct fq_log *log, int64_t from_offset, int64_t to_offset,
+                     int64_t segment_base, uint64_t position, fq_log_visitor visitor, void *context);
 
 /* --- segments as readers see them ------------------------------------------------------------ */
 struct fq_segment *fq_log_segment_first(struct fq_log *log); /* NULL: none yet */

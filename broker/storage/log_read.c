@@ -209,13 +209,14 @@ int fq_log_find_near(struct fq_log *log, int64_t offset, int64_t segment_base, u
     return find_from(log, offset, NULL, 0, ret);
 }
 
-static int scan_segment(struct fq_log *log, struct fq_segment *segment, int64_t from_offset,
-                        int64_t to_offset, fq_log_visitor visitor, void *context)
+static int scan_segment(struct fq_log *log, struct fq_segment *segment, struct fq_index_entry start,
+                        int64_t from_offset, int64_t to_offset, fq_log_visitor visitor,
+                        void *context)
 {
     struct fq_walk walk;
     struct fq_batch_header header;
     const char *why = "";
-    init_walk(&walk, segment, nearest(segment, from_offset));
+    init_walk(&walk, segment, start);
     for (;;) {
         enum fq_walk_result look = fq_walk_look(&walk, &header, &why);
         if (look == FQ_WALK_END) {
@@ -259,11 +260,31 @@ int fq_log_scan(struct fq_log *log, int64_t from_offset, int64_t to_offset, fq_l
             continue;
         }
         if (r == 0) {
-            r = scan_segment(log, segment, from_offset, to_offset, visitor, context);
+            r = scan_segment(log, segment, nearest(segment, from_offset), from_offset, to_offset,
+                             visitor, context);
         }
         if (r != 0) {
             return r;
         }
     }
     return 0;
+}
+
+int fq_log_scan_near(struct fq_log *log, int64_t from_offset, int64_t to_offset,
+                     int64_t segment_base, uint64_t position, fq_log_visitor visitor, void *context)
+{
+    struct fq_log_place place = {.segment = NULL};
+    int r = fq_log_find_near(log, from_offset, segment_base, position, &place);
+    if ((r < 0 && r != FLASHQ_ERR_CORRUPT) || !place.segment ||
+        fq_segment_map(place.segment, NULL) < 0) {
+        return fq_log_scan(log, from_offset, to_offset, visitor, context);
+    }
+    int64_t segment_end = place.segment->end_offset;
+    r = scan_segment(log, place.segment,
+                     (struct fq_index_entry){place.base_offset, place.position}, from_offset,
+                     to_offset, visitor, context);
+    if (r != 0 || segment_end >= to_offset) {
+        return r;
+    }
+    return fq_log_scan(log, segment_end, to_offset, visitor, context);
 }

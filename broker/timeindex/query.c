@@ -60,14 +60,13 @@ static int scan_batch(void *context, const struct fq_batch_header *header, const
     (void)position;
     struct search *search = context;
     int64_t last_offset = header->base_offset + header->last_offset_delta;
-    if (last_offset < search->start || header->max_timestamp < search->query->timestamp_ms) {
-        search->result->answer.cost_bytes += FQ_BATCH_HEADER_BYTES;
-        return 0;
-    }
     if (header->base_offset >= search->query->end) {
         return STOP;
     }
-    search->result->answer.cost_bytes += fq_batch_total_bytes(header);
+    search->result->answer.cost_bytes += fq_batch_total_bytes(header); /* the scan checks its CRC */
+    if (last_offset < search->start || header->max_timestamp < search->query->timestamp_ms) {
+        return 0;
+    }
     if (fq_batch_codec(header) == FQ_CODEC_NONE) {
         return scan_records(search, batch, (size_t)fq_batch_total_bytes(header));
     }
@@ -132,7 +131,8 @@ int fq_timeindex_query(const struct fq_timeindex_query *query, struct fq_timeind
         int64_t scan_to = hit.end_offset < query->end ? hit.end_offset : query->end;
         ret->chunks_scanned++;
         if (scan_from < scan_to) {
-            int r = query->scan(query->scan_context, scan_from, scan_to, scan_batch, &search);
+            int r = query->scan(query->scan_context, scan_from, scan_to, hit.segment_base,
+                                hit.chunk.position, scan_batch, &search);
             if (r < 0) {
                 return fq_err_set(err, r, "time query: cannot read the log from offset %" PRId64 " on",
                                   scan_from);

@@ -184,10 +184,11 @@ int fq_calendar_query(struct fq_meta *meta, const struct fq_meta_key *partition,
 
 /* ---- the whole query: shard side ----------------------------------------------------------- */
 
-/* Visits the batches that overlap [from_offset, to_offset) in offset order; has the shape of
- * fq_log_scan, and is that with context = the log. */
+/* Visits the batches that overlap [from_offset, to_offset) in offset order, beginning at the chunk that
+ * lies at (segment_base, position): fq_log_scan_near, with context = the log. */
 typedef int (*fq_timeindex_scan)(void *context, int64_t from_offset, int64_t to_offset,
-                                 fq_log_visitor visitor, void *visitor_context);
+                                 int64_t segment_base, uint64_t position, fq_log_visitor visitor,
+                                 void *visitor_context);
 
 struct fq_timeindex_query {
     const struct fq_chunks *chunks;
