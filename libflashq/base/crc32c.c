@@ -2,8 +2,8 @@
 /*
  * CRC-32C: the software implementation (eight tables, eight bytes a step: M. E. Kounavis and
  * F. L. Berry, "A Systematic Approach to Building High Performance Software-Based CRC Generators",
- * 2005), and the choice of the fastest, made once before main. Tables are written then and never again;
- * any thread.
+ * 2005), and the choice of the fastest, made once before main. Tables are written then and never
+ * again; any thread.
  */
 #include "base/crc32c_impl.h"
 
@@ -64,7 +64,7 @@ static const struct fq_crc32c_ops software_ops = {
     .run = fq_crc32c_software,
     .copy = fq_crc32c_copy_software,
 };
-static const struct fq_crc32c_ops *machine_ops;            /* NULL: none */
+static const struct fq_crc32c_ops *machine_ops; /* NULL: none */
 static const struct fq_crc32c_ops *best_ops = &software_ops;
 
 __attribute__((constructor)) static void choose(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CRC-32C (Castagnoli, polynomial 0x1EDC6F41, as in RFC 3720 appendix B.4). `crc` is the value so far,
- * 0 at first; the result of one call is the start of the next.
+ * CRC-32C (Castagnoli, polynomial 0x1EDC6F41, as in RFC 3720 appendix B.4). `crc` is the value so
+ * far, 0 at first; the result of one call is the start of the next.
  */
 #ifndef FQ_BASE_CRC32C_H
 #define FQ_BASE_CRC32C_H
@@ -13,8 +13,8 @@
 uint32_t fq_crc32c(uint32_t crc, const void *bytes, size_t length);
 
 /* Copies and checksums in one pass: each byte of the source, which may be memory that somebody else
- * changes meanwhile, is loaded exactly once, so the result is the checksum of the bytes as stored at dst.
- * The two must not overlap. */
+ * changes meanwhile, is loaded exactly once, so the result is the checksum of the bytes as stored
+ * at dst. The two must not overlap. */
 uint32_t fq_crc32c_copy(uint32_t crc, void *dst, const void *src, size_t length);
 
 /* The implementations, for proving them equal. Hardware: NULL where the CPU has none. */

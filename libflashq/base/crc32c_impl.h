@@ -10,8 +10,8 @@
 
 typedef uint64_t fq_u64_anywhere __attribute__((aligned(1), may_alias));
 
-/* Loads once: `from` may be memory that another process stores to, and what is checksummed must be what
- * is stored, so the compiler may not load it a second time. */
+/* Loads once: `from` may be memory that another process stores to, and what is checksummed must be
+ * what is stored, so the compiler may not load it a second time. */
 static inline uint64_t fq_load_once64(const uint8_t *from)
 {
     return *(const volatile fq_u64_anywhere *)from;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CRC-32C with the crc32 instruction of SSE4.2. One instruction takes three cycles but a new one can
- * start each cycle, so three thirds of a block run side by side. They are joined by carry-less
- * multiplication: moving a CRC over n zero bytes multiplies it by x^(8n) modulo the polynomial. A product
- * of two reflected 32-bit values comes out one bit low, and reducing it with the crc32 instruction
- * multiplies by x^32 more; so the constants are x^(8n - 33), reflected.
- * (V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011.)
+ * CRC-32C with the crc32 instruction of SSE4.2. One instruction takes three cycles but a new one
+ * can start each cycle, so three thirds of a block run side by side. They are joined by carry-less
+ * multiplication: moving a CRC over n zero bytes multiplies it by x^(8n) modulo the polynomial. A
+ * product of two reflected 32-bit values comes out one bit low, and reducing it with the crc32
+ * instruction multiplies by x^32 more; so the constants are x^(8n - 33), reflected. (V. Gopal et
+ * al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011.)
  *
- * Checksum and copy are one body: each byte is loaded once, stored if asked, and checksummed from the
- * register. Any thread.
+ * Checksum and copy are one body: each byte is loaded once, stored if asked, and checksummed from
+ * the register. Any thread.
  */
 #include "base/crc32c_impl.h"
 
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define TARGET __attribute__((target("sse4.2,pclmul")))
+#define TARGET        __attribute__((target("sse4.2,pclmul")))
 #define TARGET_INLINE __attribute__((target("sse4.2,pclmul"), always_inline)) static inline
 
 /* A third of a block in bytes, and x^(8 * third - 33), x^(16 * third - 33). */
@@ -56,7 +56,8 @@ TARGET_INLINE uint64_t take_block(uint64_t raw, uint8_t *to, const uint8_t *from
     return move_over(a, block->over_two) ^ move_over(b, block->over_one) ^ c;
 }
 
-TARGET_INLINE uint32_t take(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length, bool is_copy)
+TARGET_INLINE uint32_t take(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length,
+                            bool is_copy)
 {
     uint64_t raw = ~crc;
     size_t at = 0;

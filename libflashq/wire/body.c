@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table-driven encoder and decoder of bodies; see body.h. A decoder reads the fixed fields in order,
- * then tagged fields until the body ends. Whatever is wrong with a body is said with the message's and
- * the field's name. No state; any thread.
+ * The table-driven encoder and decoder of bodies; see body.h. A decoder reads the fixed fields in
+ * order, then tagged fields until the body ends. Whatever is wrong with a body is said with the
+ * message's and the field's name. No state; any thread.
  */
 #include "wire/body.h"
 
@@ -58,7 +58,8 @@ static bool is_absent(const struct fq_field *field, const void *at)
     return field->size <= sizeof zeros && memcmp(at, zeros, field->size) == 0;
 }
 
-static int write_str_field(const struct fq_field *field, struct fq_writer *w, const struct fq_str *str)
+static int write_str_field(const struct fq_field *field, struct fq_writer *w,
+                           const struct fq_str *str)
 {
     bool ok = field->kind == FQ_FIELD_TOPIC
                   ? fq_topic_name_check(str->data, str->length, NULL) == 0
@@ -157,8 +158,8 @@ static int read_str_field(const struct fq_body *body, const struct fq_field *fie
         return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "%s: %s has %zu bytes, over the limit of %u",
                           body->name, field->name, str.length, (unsigned)field->most);
     } else if (field->kind == FQ_FIELD_TEXT && !fq_text_ok(str.data, str.length)) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "%s: %s contains a control character", body->name,
-                          field->name);
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "%s: %s contains a control character",
+                          body->name, field->name);
     }
     *ret = str;
     return 0;
@@ -276,8 +277,9 @@ int fq_body_decode(const struct fq_body *body, const struct fq_msg *msg, void *r
 {
     unsigned type = msg->type | (msg->is_answer ? FQ_MSG_ANSWER : 0);
     if (type != body->type || msg->status != 0) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "%s expected, got %s%s with status %d", body->name,
-                          fq_msg_name(msg->type), msg->is_answer ? "_answer" : "", (int)msg->status);
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "%s expected, got %s%s with status %d",
+                          body->name, fq_msg_name(msg->type), msg->is_answer ? "_answer" : "",
+                          (int)msg->status);
     }
     if (msg->version < FQ_PROTOCOL_VERSION_MIN || msg->version > FQ_PROTOCOL_VERSION_MAX) {
         return fq_err_set(err, FLASHQ_ERR_VERSION, "%s: version %u, this side speaks %d to %d",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bodies of control messages, driven by tables: one `struct fq_body` says in which order the members of
- * a struct travel, and the same table encodes and decodes. Inside libflashq/wire only.
+ * Bodies of control messages, driven by tables: one `struct fq_body` says in which order the
+ * members of a struct travel, and the same table encodes and decodes. Inside libflashq/wire only.
  */
 #ifndef FQ_WIRE_BODY_H
 #define FQ_WIRE_BODY_H
@@ -20,8 +20,8 @@ enum fq_field_kind {
     FQ_FIELD_LIST    /* fq_list; `list` says of what */
 };
 
-/* Consumes one item at the reader; 0, FLASHQ_ERR_PROTOCOL, FLASHQ_ERR_INVALID. `state` is the caller's,
- * 0 at the first item. */
+/* Consumes one item at the reader; 0, FLASHQ_ERR_PROTOCOL, FLASHQ_ERR_INVALID. `state` is the
+ * caller's, 0 at the first item. */
 typedef int (*fq_list_check)(struct fq_reader *r, unsigned *state, struct fq_err *err);
 
 struct fq_field {
@@ -41,8 +41,8 @@ struct fq_body {
     const struct fq_field *fields;
 };
 
-/* Encodes the fields: 0; FLASHQ_ERR_TOO_LARGE: no room; FLASHQ_ERR_INVALID: a value the decoder would
- * refuse. */
+/* Encodes the fields: 0; FLASHQ_ERR_TOO_LARGE: no room; FLASHQ_ERR_INVALID: a value the decoder
+ * would refuse. */
 int fq_body_write(const struct fq_body *body, struct fq_writer *w, const void *in);
 /* Decodes what the reader has left, all of it. */
 int fq_body_read(const struct fq_body *body, struct fq_reader *r, void *ret, struct fq_err *err);

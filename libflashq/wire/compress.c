@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lz4 and zstd as Kafka clients write and read them: one frame each. Our lz4 frames have independent
- * blocks of at most 64 KiB, no sizes and no checksums but the header's (the batch has a CRC); frames of
- * others are read in any form liblz4 knows.
+ * lz4 and zstd as Kafka clients write and read them: one frame each. Our lz4 frames have
+ * independent blocks of at most 64 KiB, no sizes and no checksums but the header's (the batch has a
+ * CRC); frames of others are read in any form liblz4 knows.
  *
- * What a frame claims about itself allocates nothing: the output buffer doubles only once it is full
- * of output. zstd decodes straight into it (no window of its own), starting again after each doubling,
- * which at most doubles the work; liblz4's context holds at most one block of 4 MiB.
+ * What a frame claims about itself allocates nothing: the output buffer doubles only once it is
+ * full of output. zstd decodes straight into it (no window of its own), starting again after each
+ * doubling, which at most doubles the work; liblz4's context holds at most one block of 4 MiB.
  *
  * A failure leaves the scratch usable. Contexts belong to the caller's scratch or compressor; any
  * thread, one at a time for each.
@@ -25,10 +25,11 @@
 #include "base/bytes.h"
 
 #define SCRATCH_BYTES_MIN (64u << 10)
-#define LZ4_BLOCK_BYTES (64u << 10)
-#define LZ4_BLOCK_STORED 0x80000000u /* in a block's length: its bytes are not compressed */
+#define LZ4_BLOCK_BYTES   (64u << 10)
+#define LZ4_BLOCK_STORED  0x80000000u /* in a block's length: its bytes are not compressed */
 
-/* Magic, version 1 with independent blocks, blocks of 64 KiB, and the checksum of these two bytes. */
+/* Magic, version 1 with independent blocks, blocks of 64 KiB, and the checksum of these two bytes.
+ */
 static const uint8_t lz4_frame_header[7] = {0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82};
 
 void fq_batch_scratch_fini(struct fq_batch_scratch *scratch)
@@ -105,7 +106,8 @@ static int64_t lz4_decompress(const uint8_t *from, size_t length, struct fq_batc
         from += taken;
         length -= taken;
         if (hint == 0) {
-            return length == 0 ? (int64_t)used : malformed(err, FQ_CODEC_LZ4, "bytes after its end");
+            return length == 0 ? (int64_t)used
+                               : malformed(err, FQ_CODEC_LZ4, "bytes after its end");
         }
         if (made == 0 && taken == 0) {
             return malformed(err, FQ_CODEC_LZ4, "cut short");
@@ -128,8 +130,8 @@ static int64_t zstd_decompress(const uint8_t *from, size_t length, struct fq_bat
     }
     for (;;) {
         if (scratch->capacity > 0) {
-            size_t made = ZSTD_decompressDCtx(scratch->zstd, scratch->data, scratch->capacity, from,
-                                              length);
+            size_t made =
+                ZSTD_decompressDCtx(scratch->zstd, scratch->data, scratch->capacity, from, length);
             if (!ZSTD_isError(made)) {
                 return (int64_t)made;
             }
@@ -162,18 +164,18 @@ static void *state_of(void **state, int bytes)
 }
 
 /* One block's bytes, at most `capacity`; 0: does not fit. */
-static int lz4_block(struct fq_batch_compressor *compressor, int level, const uint8_t *from, int length,
-                     uint8_t *out, int capacity)
+static int lz4_block(struct fq_batch_compressor *compressor, int level, const uint8_t *from,
+                     int length, uint8_t *out, int capacity)
 {
     return level < LZ4HC_CLEVEL_MIN
-               ? LZ4_compress_fast_extState(compressor->lz4, (const char *)from, (char *)out, length,
-                                            capacity, 1)
-               : LZ4_compress_HC_extStateHC(compressor->lz4_hc, (const char *)from, (char *)out, length,
-                                            capacity, level);
+               ? LZ4_compress_fast_extState(compressor->lz4, (const char *)from, (char *)out,
+                                            length, capacity, 1)
+               : LZ4_compress_HC_extStateHC(compressor->lz4_hc, (const char *)from, (char *)out,
+                                            length, capacity, level);
 }
 
-static int64_t lz4_compress(int level, const uint8_t *from, size_t length, uint8_t *out, size_t capacity,
-                            struct fq_batch_compressor *compressor)
+static int64_t lz4_compress(int level, const uint8_t *from, size_t length, uint8_t *out,
+                            size_t capacity, struct fq_batch_compressor *compressor)
 {
     bool has_state = level < LZ4HC_CLEVEL_MIN
                          ? state_of(&compressor->lz4, LZ4_sizeofState()) != NULL
@@ -189,9 +191,9 @@ static int64_t lz4_compress(int level, const uint8_t *from, size_t length, uint8
         uint8_t *block_header = fq_write_room(&w, 4);
         size_t room = (size_t)(w.end - w.at);
         size_t most = room < block ? room : block - 1; /* else it is stored as it is */
-        int made = most > 0 && block_header ? lz4_block(compressor, level, from, (int)block, w.at,
-                                                        (int)most)
-                                            : 0;
+        int made = most > 0 && block_header
+                       ? lz4_block(compressor, level, from, (int)block, w.at, (int)most)
+                       : 0;
         if (made > 0) {
             fq_store_le32(block_header, (uint32_t)made);
             (void)fq_write_room(&w, (size_t)made);
@@ -220,8 +222,8 @@ static int64_t zstd_compress(int level, const uint8_t *from, size_t length, uint
     return ZSTD_getErrorCode(made) == ZSTD_error_dstSize_tooSmall ? 0 : FLASHQ_ERR_NO_MEMORY;
 }
 
-int64_t fq_compress(enum fq_codec codec, int level, const uint8_t *from, size_t length, uint8_t *out,
-                    size_t capacity, struct fq_batch_compressor *compressor)
+int64_t fq_compress(enum fq_codec codec, int level, const uint8_t *from, size_t length,
+                    uint8_t *out, size_t capacity, struct fq_batch_compressor *compressor)
 {
     if (codec == FQ_CODEC_LZ4) {
         return lz4_compress(level, from, length, out, capacity, compressor);

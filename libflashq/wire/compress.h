@@ -5,14 +5,15 @@
 
 #include "wire/record_batch.h"
 
-/* Decompresses exactly one frame, all of `from`, into the scratch, which grows as output arrives (never
- * because the frame claims a size), up to FQ_LIMIT_DECOMPRESSED_BYTES. Returns the bytes, or
+/* Decompresses exactly one frame, all of `from`, into the scratch, which grows as output arrives
+ * (never because the frame claims a size), up to FQ_LIMIT_DECOMPRESSED_BYTES. Returns the bytes, or
  * FLASHQ_ERR_PROTOCOL, TOO_LARGE, NO_MEMORY. */
 int64_t fq_decompress(enum fq_codec codec, const uint8_t *from, size_t length,
                       struct fq_batch_scratch *scratch, struct fq_err *err);
 
-/* Returns the compressed bytes; 0 when they do not fit `capacity`; FLASHQ_ERR_NO_MEMORY, INVALID. */
-int64_t fq_compress(enum fq_codec codec, int level, const uint8_t *from, size_t length, uint8_t *out,
-                    size_t capacity, struct fq_batch_compressor *compressor);
+/* Returns the compressed bytes; 0 when they do not fit `capacity`; FLASHQ_ERR_NO_MEMORY, INVALID.
+ */
+int64_t fq_compress(enum fq_codec codec, int level, const uint8_t *from, size_t length,
+                    uint8_t *out, size_t capacity, struct fq_batch_compressor *compressor);
 
 #endif

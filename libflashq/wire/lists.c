@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists inside messages, and answers in pages. The checks here run once, when a message is decoded; the
- * *_next functions read with the same bounds-checked cursor again, so a list of unknown origin is safe
- * too. Memory is the caller's; no state; any thread.
+ * Lists inside messages, and answers in pages. The checks here run once, when a message is decoded;
+ * the
+ * *_next functions read with the same bounds-checked cursor again, so a list of unknown origin is
+ * safe too. Memory is the caller's; no state; any thread.
  */
 #include <assert.h>
 #include <string.h>
@@ -10,12 +11,12 @@
 #include "wire/body.h"
 #include "wire/protocol_codec.h"
 
-#define CONFIG_KEY_BYTES 255
+#define CONFIG_KEY_BYTES   255
 #define CONFIG_VALUE_BYTES 4096
 #define COUNTER_NAME_BYTES 255
-#define ITEM_HEADER_BYTES 3 /* u8 kind, u16 length */
-#define PAGE_BYTES_MIN 2048
-#define PAGE_END_BYTES (2 + FQ_CURSOR_BYTES)
+#define ITEM_HEADER_BYTES  3 /* u8 kind, u16 length */
+#define PAGE_BYTES_MIN     2048
+#define PAGE_END_BYTES     (2 + FQ_CURSOR_BYTES)
 
 /* ---- strings and configuration -------------------------------------------------------------- */
 
@@ -30,7 +31,8 @@ int fq_strings_list(void *buffer, size_t capacity, const struct fq_str *items, s
     if (w.failed) {
         return FLASHQ_ERR_TOO_LARGE;
     }
-    *ret = (struct fq_list){.bytes = buffer, .length = fq_writer_used(&w), .count = (uint32_t)count};
+    *ret =
+        (struct fq_list){.bytes = buffer, .length = fq_writer_used(&w), .count = (uint32_t)count};
     return 0;
 }
 
@@ -47,7 +49,8 @@ int fq_config_pairs_list(void *buffer, size_t capacity, const struct fq_config_p
     if (w.failed) {
         return FLASHQ_ERR_TOO_LARGE;
     }
-    *ret = (struct fq_list){.bytes = buffer, .length = fq_writer_used(&w), .count = (uint32_t)count};
+    *ret =
+        (struct fq_list){.bytes = buffer, .length = fq_writer_used(&w), .count = (uint32_t)count};
     return 0;
 }
 
@@ -64,7 +67,8 @@ static int config_pair_read(struct fq_reader *r, struct fq_config_pair *ret)
     ret->value = fq_read_str(r);
     ret->source = fq_read_u8(r);
     bool ok = !r->failed && ret->key.length <= CONFIG_KEY_BYTES &&
-              ret->value.length <= CONFIG_VALUE_BYTES && fq_text_ok(ret->key.data, ret->key.length) &&
+              ret->value.length <= CONFIG_VALUE_BYTES &&
+              fq_text_ok(ret->key.data, ret->key.length) &&
               fq_text_ok(ret->value.data, ret->value.length);
     return ok ? 0 : FLASHQ_ERR_PROTOCOL;
 }
@@ -253,8 +257,8 @@ static bool page_take(struct fq_page *page, const struct fq_writer *w)
     return true;
 }
 
-static bool metadata_add(struct fq_page *page, enum fq_metadata_kind kind, const struct fq_body *body,
-                         const void *entry)
+static bool metadata_add(struct fq_page *page, enum fq_metadata_kind kind,
+                         const struct fq_body *body, const void *entry)
 {
     struct fq_writer w;
     page_room(page, &w);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The header of control messages, messages without a body, refusals, and the hello. A header that is
- * malformed means that the peer does not speak this protocol: the connection should end. No state; any
- * thread.
+ * The header of control messages, messages without a body, refusals, and the hello. A header that
+ * is malformed means that the peer does not speak this protocol: the connection should end. No
+ * state; any thread.
  */
 #include <string.h>
 
@@ -55,7 +55,8 @@ static int read_error_text(struct fq_msg *msg, struct fq_err *err)
     static const struct fq_field text_field[] = {
         {.kind = FQ_FIELD_OPAQUE, .most = FQ_ERR_TEXT_BYTES - 1, .name = "text"},
     };
-    static const struct fq_body text_body = {.name = "error", .fields_count = 1, .fields = text_field};
+    static const struct fq_body text_body = {
+        .name = "error", .fields_count = 1, .fields = text_field};
     struct fq_reader r;
     fq_reader_init(&r, msg->body, msg->body_length);
     return fq_body_read(&text_body, &r, &msg->error_text, err);
@@ -198,14 +199,15 @@ int fq_hello_decode(const void *bytes, size_t length, struct fq_hello *ret, stru
 
 int fq_hello_agree(const struct fq_hello *hello, uint16_t *ret_version, struct fq_err *err)
 {
-    if (hello->version_min > FQ_PROTOCOL_VERSION_MAX || hello->version_max < FQ_PROTOCOL_VERSION_MIN) {
+    if (hello->version_min > FQ_PROTOCOL_VERSION_MAX ||
+        hello->version_max < FQ_PROTOCOL_VERSION_MIN) {
         return fq_err_set(err, FLASHQ_ERR_VERSION,
                           "the peer speaks protocol versions %u to %u, this side %d to %d",
                           (unsigned)hello->version_min, (unsigned)hello->version_max,
                           FQ_PROTOCOL_VERSION_MIN, FQ_PROTOCOL_VERSION_MAX);
     }
-    *ret_version = hello->version_max < FQ_PROTOCOL_VERSION_MAX ? hello->version_max
-                                                                : FQ_PROTOCOL_VERSION_MAX;
+    *ret_version =
+        hello->version_max < FQ_PROTOCOL_VERSION_MAX ? hello->version_max : FQ_PROTOCOL_VERSION_MAX;
     return 0;
 }
 

@@ -24,18 +24,20 @@ int fq_topic_name_check(const char *data, size_t length, struct fq_err *err)
         if (c > 0x20 && c < 0x7f) {
             memcpy(shown, (const char[]){' ', '\'', (char)c, '\''}, 4);
         }
-        return fq_err_set(err, FLASHQ_ERR_INVALID,
-                          "the topic name has the byte 0x%02x%s at position %zu; only a-z, A-Z, 0-9, "
-                          "'.', '_' and '-' are allowed",
-                          (unsigned)c, shown, i + 1);
+        return fq_err_set(
+            err, FLASHQ_ERR_INVALID,
+            "the topic name has the byte 0x%02x%s at position %zu; only a-z, A-Z, 0-9, "
+            "'.', '_' and '-' are allowed",
+            (unsigned)c, shown, i + 1);
     }
     if (length > FQ_LIMIT_TOPIC_NAME_BYTES) {
-        return fq_err_set(err, FLASHQ_ERR_TOO_LARGE,
-                          "the topic name has %zu bytes, over the limit of %d; byte 0x%02x at position "
-                          "%d is the first too many",
-                          length, FQ_LIMIT_TOPIC_NAME_BYTES,
-                          (unsigned)(unsigned char)data[FQ_LIMIT_TOPIC_NAME_BYTES],
-                          FQ_LIMIT_TOPIC_NAME_BYTES + 1);
+        return fq_err_set(
+            err, FLASHQ_ERR_TOO_LARGE,
+            "the topic name has %zu bytes, over the limit of %d; byte 0x%02x at position "
+            "%d is the first too many",
+            length, FQ_LIMIT_TOPIC_NAME_BYTES,
+            (unsigned)(unsigned char)data[FQ_LIMIT_TOPIC_NAME_BYTES],
+            FQ_LIMIT_TOPIC_NAME_BYTES + 1);
     }
     if (data[0] == '.' && (length == 1 || (length == 2 && data[1] == '.'))) {
         return fq_err_set(err, FLASHQ_ERR_INVALID,

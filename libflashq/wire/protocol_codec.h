@@ -2,8 +2,8 @@
 /*
  * Control messages to bytes and back (structs: protocol.h; field by field: PROTOCOL.md).
  *
- * Encoders write one whole message into `out` and return its length, FLASHQ_ERR_TOO_LARGE when it does
- * not fit into `capacity` (FQ_LIMIT_CONTROL_BYTES always suffices for what is not paged), or
+ * Encoders write one whole message into `out` and return its length, FLASHQ_ERR_TOO_LARGE when it
+ * does not fit into `capacity` (FQ_LIMIT_CONTROL_BYTES always suffices for what is not paged), or
  * FLASHQ_ERR_INVALID for a value that the peer's decoder would refuse (a name, a length, control
  * characters in a text): check names with fq_topic_name_check first, for the words.
  * Decoders take what fq_msg_decode returned and check every byte of the body: lengths and counts
@@ -22,8 +22,8 @@
 #include "wire/protocol.h"
 
 /* Each line declares
- *   int64_t fq_encode_NAME(void *out, size_t capacity, uint32_t correlation, const struct BODY *in);
- *   int fq_decode_NAME(const struct fq_msg *msg, struct BODY *ret, struct fq_err *err); */
+ *   int64_t fq_encode_NAME(void *out, size_t capacity, uint32_t correlation, const struct BODY
+ * *in); int fq_decode_NAME(const struct fq_msg *msg, struct BODY *ret, struct fq_err *err); */
 #define FQ_DECLARE_MESSAGE(name, body)                                                             \
     int64_t fq_encode_##name(void *out, size_t capacity, uint32_t correlation,                     \
                              const struct body *in);                                               \
@@ -84,23 +84,24 @@ int fq_msg_error(const struct fq_msg *msg, struct fq_err *err);
 
 /* ---- hello ---------------------------------------------------------------------------------- */
 
-#define FQ_HELLO_WIRE_BYTES 16
+#define FQ_HELLO_WIRE_BYTES       16
 #define FQ_HELLO_REPLY_WIRE_BYTES 20
 
-/* Both fit FQ_LIMIT_HELLO_BYTES. What follows the known bytes is ignored: a newer peer's fields, or the
- * padding that librdmacm adds. Decoders: 0 or FLASHQ_ERR_PROTOCOL. */
+/* Both fit FQ_LIMIT_HELLO_BYTES. What follows the known bytes is ignored: a newer peer's fields, or
+ * the padding that librdmacm adds. Decoders: 0 or FLASHQ_ERR_PROTOCOL. */
 void fq_hello_encode(uint8_t out[FQ_HELLO_WIRE_BYTES], const struct fq_hello *in);
 int fq_hello_decode(const void *bytes, size_t length, struct fq_hello *ret, struct fq_err *err);
 void fq_hello_reply_encode(uint8_t out[FQ_HELLO_REPLY_WIRE_BYTES], const struct fq_hello_reply *in);
 int fq_hello_reply_decode(const void *bytes, size_t length, struct fq_hello_reply *ret,
                           struct fq_err *err);
-/* The highest version both sides speak, or FLASHQ_ERR_VERSION with a text that names both ranges. */
+/* The highest version both sides speak, or FLASHQ_ERR_VERSION with a text that names both ranges.
+ */
 int fq_hello_agree(const struct fq_hello *hello, uint16_t *ret_version, struct fq_err *err);
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* [a-zA-Z0-9._-]{1,249}, not "." or "..". FLASHQ_ERR_INVALID or FLASHQ_ERR_TOO_LARGE (over 249 bytes)
- * with a text that names the offending byte and its position. */
+/* [a-zA-Z0-9._-]{1,249}, not "." or "..". FLASHQ_ERR_INVALID or FLASHQ_ERR_TOO_LARGE (over 249
+ * bytes) with a text that names the offending byte and its position. */
 int fq_topic_name_check(const char *data, size_t length, struct fq_err *err);
 
 static inline struct fq_str fq_str_of(const char *data, size_t length)
@@ -119,8 +120,8 @@ int fq_strings_list(void *buffer, size_t capacity, const struct fq_str *items, s
 int fq_config_pairs_list(void *buffer, size_t capacity, const struct fq_config_pair *items,
                          size_t count, struct fq_list *ret);
 
-/* Walking: `*rest` starts as a copy of the decoded list and shrinks. 1: *ret is the next item; 0: no
- * more; FLASHQ_ERR_PROTOCOL: malformed (never for a list that a decoder returned). */
+/* Walking: `*rest` starts as a copy of the decoded list and shrinks. 1: *ret is the next item; 0:
+ * no more; FLASHQ_ERR_PROTOCOL: malformed (never for a list that a decoder returned). */
 int fq_strings_next(struct fq_list *rest, struct fq_str *ret);
 int fq_config_pairs_next(struct fq_list *rest, struct fq_config_pair *ret);
 int fq_counters_next(struct fq_list *rest, struct fq_counter *ret);
@@ -148,10 +149,11 @@ struct fq_page {
 };
 
 /* 0, or FLASHQ_ERR_TOO_LARGE when `capacity` is under 2 KiB. `out` stays the caller's. */
-int fq_metadata_answer_begin(struct fq_page *page, void *out, size_t capacity, uint32_t correlation);
+int fq_metadata_answer_begin(struct fq_page *page, void *out, size_t capacity,
+                             uint32_t correlation);
 int fq_info_answer_begin(struct fq_page *page, void *out, size_t capacity, uint32_t correlation);
-/* true: added; false: does not fit, nothing changed: finish this page with a cursor. Any one item fits
- * an empty page. */
+/* true: added; false: does not fit, nothing changed: finish this page with a cursor. Any one item
+ * fits an empty page. */
 bool fq_metadata_answer_add_broker(struct fq_page *page, const struct fq_broker_entry *entry);
 bool fq_metadata_answer_add_topic(struct fq_page *page, const struct fq_topic_entry *entry);
 bool fq_metadata_answer_add_partition(struct fq_page *page, const struct fq_partition_entry *entry);

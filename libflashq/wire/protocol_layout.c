@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The layout of every message: which members of its struct travel, in which order. PROTOCOL.md has the
- * same lists with their meaning. A field is added at the end with a tag of its own (OPTIONAL); fixed
- * fields change only with a new version of the protocol. Constant tables; any thread.
+ * The layout of every message: which members of its struct travel, in which order. PROTOCOL.md has
+ * the same lists with their meaning. A field is added at the end with a tag of its own (OPTIONAL);
+ * fixed fields change only with a new version of the protocol. Constant tables; any thread.
  */
 #include "wire/body.h"
 #include "wire/protocol_codec.h"
 
 #define SIZE_OF(s, m) sizeof(((struct s *)0)->m)
-#define FIELD(k, s, m) .kind = (k), .offset = offsetof(struct s, m), .size = SIZE_OF(s, m), .name = #m
+/* clang-format off */
+#define FIELD(k, s, m) \
+    .kind = (k), .offset = offsetof(struct s, m), .size = SIZE_OF(s, m), .name = #m
 #define INT(s, m) {FIELD(FQ_FIELD_INT, s, m)}
 #define CHOICE(s, m, highest) {FIELD(FQ_FIELD_CHOICE, s, m), .most = (highest)}
 #define BOOL(s, m) {FIELD(FQ_FIELD_BOOL, s, m)}
 #define BYTES(s, m) {FIELD(FQ_FIELD_BYTES, s, m)}
 #define TEXT(s, m, limit) {FIELD(FQ_FIELD_TEXT, s, m), .most = (limit)}
-#define OPTIONAL_TEXT(number, s, m, limit) {FIELD(FQ_FIELD_TEXT, s, m), .most = (limit), .tag = (number)}
+#define OPTIONAL_TEXT(number, s, m, limit) \
+    {FIELD(FQ_FIELD_TEXT, s, m), .most = (limit), .tag = (number)}
 #define TOPIC(s, m) {FIELD(FQ_FIELD_TOPIC, s, m)}
 #define OPAQUE(s, m, limit) {FIELD(FQ_FIELD_OPAQUE, s, m), .most = (limit)}
 #define LIST(s, m, check) {FIELD(FQ_FIELD_LIST, s, m), .list = (check)}
+/* clang-format on */
 
 #define SOFTWARE_BYTES 128
-#define WORDS_BYTES 255 /* texts for people */
+#define WORDS_BYTES    255 /* texts for people */
 
 static const struct fq_field session_open_fields[] = {
     TEXT(fq_session_open, client_id, FQ_LIMIT_CLIENT_ID_BYTES),
@@ -124,12 +128,9 @@ static const struct fq_field ring_open_answer_fields[] = {
     BYTES(fq_ring_open_answer, window_token),
 };
 static const struct fq_field producer_open_fields[] = {
-    BYTES(fq_producer_open, topic_id),
-    INT(fq_producer_open, partition),
-    INT(fq_producer_open, producer_id),
-    INT(fq_producer_open, producer_epoch),
-    INT(fq_producer_open, next_sequence),
-    CHOICE(fq_producer_open, acks, FQ_ACKS_NONE),
+    BYTES(fq_producer_open, topic_id),    INT(fq_producer_open, partition),
+    INT(fq_producer_open, producer_id),   INT(fq_producer_open, producer_epoch),
+    INT(fq_producer_open, next_sequence), CHOICE(fq_producer_open, acks, FQ_ACKS_NONE),
     CHOICE(fq_producer_open, mode, 1),
 };
 static const struct fq_field producer_open_answer_fields[] = {
@@ -162,16 +163,11 @@ static const struct fq_field segment_open_fields[] = {
     INT(fq_segment_open, offset),
 };
 static const struct fq_field segment_open_answer_fields[] = {
-    INT(fq_segment_open_answer, segment_id),
-    INT(fq_segment_open_answer, base_offset),
-    INT(fq_segment_open_answer, next_base_offset),
-    INT(fq_segment_open_answer, data_bytes),
-    INT(fq_segment_open_answer, window_bytes),
-    INT(fq_segment_open_answer, window_offset),
-    INT(fq_segment_open_answer, position),
-    INT(fq_segment_open_answer, position_offset),
-    BOOL(fq_segment_open_answer, is_sealed),
-    BYTES(fq_segment_open_answer, token),
+    INT(fq_segment_open_answer, segment_id),       INT(fq_segment_open_answer, base_offset),
+    INT(fq_segment_open_answer, next_base_offset), INT(fq_segment_open_answer, data_bytes),
+    INT(fq_segment_open_answer, window_bytes),     INT(fq_segment_open_answer, window_offset),
+    INT(fq_segment_open_answer, position),         INT(fq_segment_open_answer, position_offset),
+    BOOL(fq_segment_open_answer, is_sealed),       BYTES(fq_segment_open_answer, token),
 };
 static const struct fq_field segment_close_fields[] = {
     INT(fq_segment_close, reader),
@@ -239,15 +235,16 @@ static const struct fq_field goodbye_fields[] = {
 
 #define COUNT_OF(a) (sizeof(a) / sizeof(a)[0])
 #define ITEM(item)                                                                                 \
-    const struct fq_body fq_body_##item = {.name = #item, .fields = item##_fields,                 \
-                                           .fields_count = COUNT_OF(item##_fields)};
+    const struct fq_body fq_body_##item = {                                                        \
+        .name = #item, .fields = item##_fields, .fields_count = COUNT_OF(item##_fields)};
 ITEM(broker_entry)
 ITEM(topic_entry)
 ITEM(partition_entry)
 
 /* Defines the layout, the encoder and the decoder of one message. */
 #define MESSAGE(name_, type_, layout)                                                              \
-    static const struct fq_body name_##_body = {.name = #name_, .type = (type_),                   \
+    static const struct fq_body name_##_body = {.name = #name_,                                    \
+                                                .type = (type_),                                   \
                                                 .fields = layout##_fields,                         \
                                                 .fields_count = COUNT_OF(layout##_fields)};        \
     int64_t fq_encode_##name_(void *out, size_t capacity, uint32_t correlation,                    \

@@ -62,10 +62,12 @@ static void header_load(const uint8_t *at, struct fq_batch_header *ret)
 static int header_check(const struct fq_batch_header *h, struct fq_err *err)
 {
     if (h->magic != 2) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the batch has magic %d; only 2 is known", h->magic);
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the batch has magic %d; only 2 is known",
+                          h->magic);
     }
     if (h->batch_length < LENGTH_MIN) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the batch has length %d, less than its header's %d",
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
+                          "the batch has length %d, less than its header's %d",
                           (int)h->batch_length, LENGTH_MIN);
     }
     if ((h->attributes & ~KNOWN_ATTRIBUTES) != 0) {
@@ -79,13 +81,15 @@ static int header_check(const struct fq_batch_header *h, struct fq_err *err)
                           fq_codec_name(codec));
     }
     if ((unsigned)codec >= CODECS_COUNT) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the batch has the unknown codec %d", (int)codec);
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the batch has the unknown codec %d",
+                          (int)codec);
     }
     if (h->records_count < 1 || h->last_offset_delta != h->records_count - 1) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
-                          "the batch has %d records and last offset delta %d; at least 1 and one less "
-                          "than the count are wanted",
-                          (int)h->records_count, (int)h->last_offset_delta);
+        return fq_err_set(
+            err, FLASHQ_ERR_PROTOCOL,
+            "the batch has %d records and last offset delta %d; at least 1 and one less "
+            "than the count are wanted",
+            (int)h->records_count, (int)h->last_offset_delta);
     }
     if (h->records_count > FQ_LIMIT_BATCH_RECORDS) {
         return fq_err_set(err, FLASHQ_ERR_LIMIT, "the batch has %d records, over the limit of %d",
@@ -98,8 +102,8 @@ int fq_batch_header_read(const void *bytes, size_t length, struct fq_batch_heade
                          struct fq_err *err)
 {
     if (length < FQ_BATCH_HEADER_BYTES) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "%zu bytes are no batch: its header has %d", length,
-                          FQ_BATCH_HEADER_BYTES);
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "%zu bytes are no batch: its header has %d",
+                          length, FQ_BATCH_HEADER_BYTES);
     }
     struct fq_batch_header header;
     header_load(bytes, &header);
@@ -158,16 +162,17 @@ void fq_batch_renumber(uint8_t *batch, size_t length, int64_t producer_id, int16
     fq_batch_crc_store(batch, length);
 }
 
-static int64_t compress_with(struct fq_batch_compressor *compressor, const uint8_t *batch, size_t length,
-                             enum fq_codec codec, int level, uint8_t *out, size_t out_capacity)
+static int64_t compress_with(struct fq_batch_compressor *compressor, const uint8_t *batch,
+                             size_t length, enum fq_codec codec, int level, uint8_t *out,
+                             size_t out_capacity)
 {
     size_t smaller = length - 1 < out_capacity ? length - 1 : out_capacity;
     if (smaller <= FQ_BATCH_HEADER_BYTES) {
         return 0;
     }
-    int64_t made = fq_compress(codec, level, batch + FQ_BATCH_HEADER_BYTES,
-                               length - FQ_BATCH_HEADER_BYTES, out + FQ_BATCH_HEADER_BYTES,
-                               smaller - FQ_BATCH_HEADER_BYTES, compressor);
+    int64_t made =
+        fq_compress(codec, level, batch + FQ_BATCH_HEADER_BYTES, length - FQ_BATCH_HEADER_BYTES,
+                    out + FQ_BATCH_HEADER_BYTES, smaller - FQ_BATCH_HEADER_BYTES, compressor);
     if (made <= 0) {
         return made;
     }
@@ -180,12 +185,14 @@ static int64_t compress_with(struct fq_batch_compressor *compressor, const uint8
     return (int64_t)total;
 }
 
-int64_t fq_batch_compress(struct fq_batch_compressor *compressor, const uint8_t *batch, size_t length,
-                          enum fq_codec codec, int level, void *out, size_t out_capacity)
+int64_t fq_batch_compress(struct fq_batch_compressor *compressor, const uint8_t *batch,
+                          size_t length, enum fq_codec codec, int level, void *out,
+                          size_t out_capacity)
 {
     struct fq_batch_header header;
     int rc = fq_batch_header_read(batch, length, &header, NULL);
-    if (rc != 0 || fq_batch_total_bytes(&header) != length || fq_batch_codec(&header) != FQ_CODEC_NONE) {
+    if (rc != 0 || fq_batch_total_bytes(&header) != length ||
+        fq_batch_codec(&header) != FQ_CODEC_NONE) {
         return FLASHQ_ERR_INVALID;
     }
     if (compressor) {

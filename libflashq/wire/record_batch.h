@@ -5,8 +5,9 @@
  * partitionLeaderEpoch afterwards without touching it. Field layout: PROTOCOL.md, "Record batch".
  *
  * Nothing here trusts its input: lengths are checked against the bytes left, varints must be
- * canonical and fit, counts are never used to allocate before the bytes have arrived. Malformed bytes are
- * FLASHQ_ERR_PROTOCOL everywhere here; a reader of a log, whose bytes were checked once, calls it damage.
+ * canonical and fit, counts are never used to allocate before the bytes have arrived. Malformed
+ * bytes are FLASHQ_ERR_PROTOCOL everywhere here; a reader of a log, whose bytes were checked once,
+ * calls it damage.
  */
 #ifndef FQ_WIRE_RECORD_BATCH_H
 #define FQ_WIRE_RECORD_BATCH_H
@@ -20,19 +21,19 @@
 
 /* Offsets of the fields (big-endian) in the 61-byte header. */
 enum fq_batch_field {
-    FQ_BATCH_BASE_OFFSET = 0,       /* int64 */
-    FQ_BATCH_LENGTH = 8,            /* int32: bytes after this field */
-    FQ_BATCH_LEADER_EPOCH = 12,     /* int32 */
-    FQ_BATCH_MAGIC = 16,            /* int8: 2 */
-    FQ_BATCH_CRC = 17,              /* uint32 */
-    FQ_BATCH_ATTRIBUTES = 21,       /* int16; the CRC covers from here */
+    FQ_BATCH_BASE_OFFSET = 0,        /* int64 */
+    FQ_BATCH_LENGTH = 8,             /* int32: bytes after this field */
+    FQ_BATCH_LEADER_EPOCH = 12,      /* int32 */
+    FQ_BATCH_MAGIC = 16,             /* int8: 2 */
+    FQ_BATCH_CRC = 17,               /* uint32 */
+    FQ_BATCH_ATTRIBUTES = 21,        /* int16; the CRC covers from here */
     FQ_BATCH_LAST_OFFSET_DELTA = 23, /* int32 */
-    FQ_BATCH_BASE_TIMESTAMP = 27,   /* int64 */
-    FQ_BATCH_MAX_TIMESTAMP = 35,    /* int64 */
-    FQ_BATCH_PRODUCER_ID = 43,      /* int64 */
-    FQ_BATCH_PRODUCER_EPOCH = 51,   /* int16 */
-    FQ_BATCH_BASE_SEQUENCE = 53,    /* int32 */
-    FQ_BATCH_RECORDS_COUNT = 57,    /* int32 */
+    FQ_BATCH_BASE_TIMESTAMP = 27,    /* int64 */
+    FQ_BATCH_MAX_TIMESTAMP = 35,     /* int64 */
+    FQ_BATCH_PRODUCER_ID = 43,       /* int64 */
+    FQ_BATCH_PRODUCER_EPOCH = 51,    /* int16 */
+    FQ_BATCH_BASE_SEQUENCE = 53,     /* int32 */
+    FQ_BATCH_RECORDS_COUNT = 57,     /* int32 */
     FQ_BATCH_HEADER_BYTES = 61
 };
 
@@ -44,15 +45,15 @@ enum fq_codec {
     FQ_CODEC_ZSTD = 4
 };
 
-#define FQ_BATCH_ATTR_CODEC_MASK 0x07
+#define FQ_BATCH_ATTR_CODEC_MASK      0x07
 #define FQ_BATCH_ATTR_LOG_APPEND_TIME 0x08
-#define FQ_BATCH_ATTR_TRANSACTIONAL 0x10
-#define FQ_BATCH_ATTR_CONTROL 0x20
-#define FQ_BATCH_ATTR_DELETE_HORIZON 0x40
+#define FQ_BATCH_ATTR_TRANSACTIONAL   0x10
+#define FQ_BATCH_ATTR_CONTROL         0x20
+#define FQ_BATCH_ATTR_DELETE_HORIZON  0x40
 
 struct fq_batch_header {
     int64_t base_offset;
-    int32_t batch_length;      /* as on the wire: total bytes - 12 */
+    int32_t batch_length; /* as on the wire: total bytes - 12 */
     int32_t leader_epoch;
     int8_t magic;
     uint32_t crc;
@@ -60,9 +61,9 @@ struct fq_batch_header {
     int32_t last_offset_delta;
     int64_t base_timestamp;
     int64_t max_timestamp;
-    int64_t producer_id;       /* -1: none */
+    int64_t producer_id; /* -1: none */
     int16_t producer_epoch;
-    int32_t base_sequence;     /* -1: none */
+    int32_t base_sequence; /* -1: none */
     int32_t records_count;
 };
 
@@ -108,7 +109,7 @@ struct fq_header {
 };
 
 struct fq_record {
-    int64_t offset;       /* absolute */
+    int64_t offset; /* absolute */
     int64_t timestamp_ms;
     struct fq_slice key;
     struct fq_slice value;
@@ -142,21 +143,21 @@ struct fq_batch_iter {
     int32_t index;
 };
 
-/* Prepares to walk a complete batch whose CRC has been checked (or is not wanted); `length` is its total.
- * Compressed ones are decompressed into `scratch`, which grows as output arrives, up to
- * FQ_LIMIT_DECOMPRESSED_BYTES (beyond: FLASHQ_ERR_TOO_LARGE). Slices point into the batch or the scratch,
- * and live until the scratch is used again. */
+/* Prepares to walk a complete batch whose CRC has been checked (or is not wanted); `length` is its
+ * total. Compressed ones are decompressed into `scratch`, which grows as output arrives, up to
+ * FQ_LIMIT_DECOMPRESSED_BYTES (beyond: FLASHQ_ERR_TOO_LARGE). Slices point into the batch or the
+ * scratch, and live until the scratch is used again. */
 int fq_batch_iter_init(struct fq_batch_iter *iter, const uint8_t *batch, size_t length,
                        struct fq_batch_scratch *scratch, struct fq_err *err);
 /* 1: *ret is the next record; 0: no more (and count, length and greatest timestamp agreed with the
  * header); negative: malformed. */
 int fq_batch_iter_next(struct fq_batch_iter *iter, struct fq_record *ret);
 
-/* What the CRC cannot promise, checked when a batch is appended. For an uncompressed batch: walks the
- * records, confirms count, lengths, offset deltas 0..count-1, that the greatest timestamp is
+/* What the CRC cannot promise, checked when a batch is appended. For an uncompressed batch: walks
+ * the records, confirms count, lengths, offset deltas 0..count-1, that the greatest timestamp is
  * max_timestamp and that the first record's is base_timestamp. Returns min and max timestamp. For
- * compressed batches min is base_timestamp and max the header's. Attributes other than the codec are
- * FLASHQ_ERR_UNSUPPORTED. */
+ * compressed batches min is base_timestamp and max the header's. Attributes other than the codec
+ * are FLASHQ_ERR_UNSUPPORTED. */
 int fq_batch_check_records(const uint8_t *batch, size_t length, int64_t *ret_min_timestamp,
                            int64_t *ret_max_timestamp, struct fq_err *err);
 
@@ -174,7 +175,7 @@ struct fq_record_in {
 struct fq_batch_builder {
     uint8_t *buffer;
     size_t capacity;
-    size_t used;            /* includes the header space */
+    size_t used; /* includes the header space */
     int32_t records_count;
     int64_t base_timestamp;
     int64_t max_timestamp;
@@ -186,25 +187,27 @@ void fq_batch_builder_init(struct fq_batch_builder *builder, void *buffer, size_
 size_t fq_batch_builder_record_bytes(const struct fq_batch_builder *builder,
                                      const struct fq_record_in *record);
 
-/* 0; FLASHQ_ERR_TOO_LARGE when it does not fit, or the batch has FQ_LIMIT_BATCH_RECORDS or the record more
- * than FQ_LIMIT_RECORD_HEADERS; FLASHQ_ERR_TIMESTAMP when it is 2^63 ms from the first. An error changes
- * nothing. */
+/* 0; FLASHQ_ERR_TOO_LARGE when it does not fit, or the batch has FQ_LIMIT_BATCH_RECORDS or the
+ * record more than FQ_LIMIT_RECORD_HEADERS; FLASHQ_ERR_TIMESTAMP when it is 2^63 ms from the first.
+ * An error changes nothing. */
 int fq_batch_builder_append(struct fq_batch_builder *builder, const struct fq_record_in *record);
-/* The same, but the value (record->value.length bytes, never null) is written by the caller afterwards, at
- * *ret_value, before finish. A copy of the builder made before undoes it, as it undoes appends. */
+/* The same, but the value (record->value.length bytes, never null) is written by the caller
+ * afterwards, at *ret_value, before finish. A copy of the builder made before undoes it, as it
+ * undoes appends. */
 int fq_batch_builder_claim(struct fq_batch_builder *builder, const struct fq_record_in *record,
                            uint8_t **ret_value);
 
 struct fq_batch_finish {
-    int64_t producer_id;   /* -1: none */
+    int64_t producer_id; /* -1: none */
     int16_t producer_epoch;
     int32_t base_sequence;
-    int16_t attributes;    /* without codec bits */
+    int16_t attributes; /* without codec bits */
 };
 
 /* Writes header and CRC of an uncompressed batch in place: baseOffset 0, epoch -1. Returns the
  * total length (>= 61 + 1) or a negative code (no record). */
-int64_t fq_batch_builder_finish(struct fq_batch_builder *builder, const struct fq_batch_finish *how);
+int64_t fq_batch_builder_finish(struct fq_batch_builder *builder,
+                                const struct fq_batch_finish *how);
 
 /* The libraries' contexts, kept from batch to batch. Zero-initialise. */
 struct fq_batch_compressor {
@@ -213,13 +216,15 @@ struct fq_batch_compressor {
 void fq_batch_compressor_fini(struct fq_batch_compressor *compressor);
 
 /* Compresses a finished uncompressed batch into `out` (CRC and length made anew). Returns the total
- * length; 0 when the result would not be smaller or does not fit (send the original); negative on an
- * error. `level` 0: the codec's default; lz4 from 3 on is its slow, denser form. `compressor` NULL: made
- * for this call alone. */
-int64_t fq_batch_compress(struct fq_batch_compressor *compressor, const uint8_t *batch, size_t length,
-                          enum fq_codec codec, int level, void *out, size_t out_capacity);
+ * length; 0 when the result would not be smaller or does not fit (send the original); negative on
+ * an error. `level` 0: the codec's default; lz4 from 3 on is its slow, denser form. `compressor`
+ * NULL: made for this call alone. */
+int64_t fq_batch_compress(struct fq_batch_compressor *compressor, const uint8_t *batch,
+                          size_t length, enum fq_codec codec, int level, void *out,
+                          size_t out_capacity);
 
-/* Changes producer fields of a finished batch (renumbering after a definite refusal) and its CRC. */
+/* Changes producer fields of a finished batch (renumbering after a definite refusal) and its CRC.
+ */
 void fq_batch_renumber(uint8_t *batch, size_t length, int64_t producer_id, int16_t producer_epoch,
                        int32_t base_sequence);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Building a batch in the caller's memory: records go behind the space for the header, each written once
- * where it stays; finish writes header and CRC. A record that does not fit changes nothing. No state but
- * the caller's; any thread.
+ * Building a batch in the caller's memory: records go behind the space for the header, each written
+ * once where it stays; finish writes header and CRC. A record that does not fit changes nothing. No
+ * state but the caller's; any thread.
  */
 #include <string.h>
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading the records of a batch. Each record is {varint length, i8 attributes (0), varlong timestamp
- * delta, varint offset delta, key, value, varint headers count, headers}; key, value and a header's value
- * are {varint length or -1 for null, bytes}. Every length is checked against its record, every record
- * against the batch; what a producer says about itself (count, offset deltas, timestamps) is compared
- * with what is there. Malformed bytes are FLASHQ_ERR_PROTOCOL. No state but the caller's; any thread.
+ * Reading the records of a batch. Each record is {varint length, i8 attributes (0), varlong
+ * timestamp delta, varint offset delta, key, value, varint headers count, headers}; key, value and
+ * a header's value are {varint length or -1 for null, bytes}. Every length is checked against its
+ * record, every record against the batch; what a producer says about itself (count, offset deltas,
+ * timestamps) is compared with what is there. Malformed bytes are FLASHQ_ERR_PROTOCOL. No state but
+ * the caller's; any thread.
  */
 #include <string.h>
 
@@ -38,7 +39,8 @@ bool fq_varint_get_long(const uint8_t **at, const uint8_t *end, int64_t *ret)
 }
 
 /* {varint length, bytes}; a length of -1 is null where `may_be_null`. */
-static bool slice_get(const uint8_t **at, const uint8_t *end, bool may_be_null, struct fq_slice *ret)
+static bool slice_get(const uint8_t **at, const uint8_t *end, bool may_be_null,
+                      struct fq_slice *ret)
 {
     int32_t length;
     if (!fq_varint_get32(at, end, &length)) {
@@ -137,7 +139,8 @@ static int open_batch(const uint8_t *batch, size_t length, struct fq_batch_heade
         return rc;
     }
     if (fq_batch_total_bytes(ret) != length) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the batch says it has %llu bytes; %zu are there",
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
+                          "the batch says it has %llu bytes; %zu are there",
                           (unsigned long long)fq_batch_total_bytes(ret), length);
     }
     if (ret->base_offset < 0 || ret->base_offset > INT64_MAX - ret->records_count) {
@@ -217,16 +220,19 @@ static int walk_records(const struct fq_batch_header *header, const uint8_t *at,
         struct parsed parsed;
         int64_t timestamp;
         if (!record_parse(&at, end, &parsed)) {
-            return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "record %d of the batch is malformed", (int)i);
+            return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "record %d of the batch is malformed",
+                              (int)i);
         }
         if (parsed.offset_delta != i) {
-            return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "record %d of the batch has offset delta %d",
-                              (int)i, (int)parsed.offset_delta);
+            return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
+                              "record %d of the batch has offset delta %d", (int)i,
+                              (int)parsed.offset_delta);
         }
         if (__builtin_add_overflow(header->base_timestamp, parsed.timestamp_delta, &timestamp) ||
             (i == 0 && parsed.timestamp_delta != 0)) {
-            return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "record %d of the batch has timestamp delta %lld",
-                              (int)i, (long long)parsed.timestamp_delta);
+            return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
+                              "record %d of the batch has timestamp delta %lld", (int)i,
+                              (long long)parsed.timestamp_delta);
         }
         walk.least = timestamp < walk.least ? timestamp : walk.least;
         walk.greatest = timestamp > walk.greatest ? timestamp : walk.greatest;
@@ -248,10 +254,11 @@ int fq_batch_check_records(const uint8_t *batch, size_t length, int64_t *ret_min
         return rc;
     }
     if ((header.attributes & ~FQ_BATCH_ATTR_CODEC_MASK) != 0) {
-        return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED,
-                          "the batch has attributes 0x%02x; append time, transactions, control records "
-                          "and delete horizons are not supported",
-                          (unsigned)header.attributes);
+        return fq_err_set(
+            err, FLASHQ_ERR_UNSUPPORTED,
+            "the batch has attributes 0x%02x; append time, transactions, control records "
+            "and delete horizons are not supported",
+            (unsigned)header.attributes);
     }
     struct walk walk = {.least = header.base_timestamp, .greatest = header.max_timestamp};
     if (fq_batch_codec(&header) == FQ_CODEC_NONE) {
@@ -261,11 +268,12 @@ int fq_batch_check_records(const uint8_t *batch, size_t length, int64_t *ret_min
         }
     }
     if (walk.greatest != header.max_timestamp || header.base_timestamp > header.max_timestamp) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
-                          "the batch says its timestamps run from %lld to at most %lld; the greatest is "
-                          "%lld",
-                          (long long)header.base_timestamp, (long long)header.max_timestamp,
-                          (long long)walk.greatest);
+        return fq_err_set(
+            err, FLASHQ_ERR_PROTOCOL,
+            "the batch says its timestamps run from %lld to at most %lld; the greatest is "
+            "%lld",
+            (long long)header.base_timestamp, (long long)header.max_timestamp,
+            (long long)walk.greatest);
     }
     *ret_min_timestamp = walk.least;
     *ret_max_timestamp = walk.greatest;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The variable-length integers inside records: zigzag, seven bits a byte, lowest first. Only the
- * shortest form of a value is accepted, so equal records have equal bytes. Inside libflashq/wire only.
+ * shortest form of a value is accepted, so equal records have equal bytes. Inside libflashq/wire
+ * only.
  */
 #ifndef FQ_WIRE_VARINT_H
 #define FQ_WIRE_VARINT_H

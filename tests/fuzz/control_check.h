@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For the fuzz targets of control messages: check_NAME decodes a message as NAME whatever it says it is
- * (then the decoder must refuse it), and what was accepted must survive encoding: the second encoding
- * has the bytes of the first.
+ * For the fuzz targets of control messages: check_NAME decodes a message as NAME whatever it says
+ * it is (then the decoder must refuse it), and what was accepted must survive encoding: the second
+ * encoding has the bytes of the first.
  */
 #ifndef FQ_TESTS_FUZZ_CONTROL_CHECK_H
 #define FQ_TESTS_FUZZ_CONTROL_CHECK_H

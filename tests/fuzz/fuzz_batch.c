@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a record batch. Nothing may be read outside them; what the append-time check accepts must
- * decode to the end, and encoding what was decoded must give a batch that decodes equal: byte for byte for
- * an uncompressed one, and through each codec.
+ * Any bytes as a record batch. Nothing may be read outside them; what the append-time check accepts
+ * must decode to the end, and encoding what was decoded must give a batch that decodes equal: byte
+ * for byte for an uncompressed one, and through each codec.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -59,8 +59,10 @@ static int read_all(const uint8_t *batch, size_t length, struct fq_batch_scratch
         must(rc == 0 && count == record.headers_count);
         sum = sum + sum_of(record.key) + sum_of(record.value);
         if (builder && count <= HEADERS_MAX) {
-            struct fq_record_in again = {.timestamp_ms = record.timestamp_ms, .key = record.key,
-                                         .value = record.value, .headers = headers,
+            struct fq_record_in again = {.timestamp_ms = record.timestamp_ms,
+                                         .key = record.key,
+                                         .value = record.value,
+                                         .headers = headers,
                                          .headers_count = count};
             size_t bytes = fq_batch_builder_record_bytes(builder, &again), used = builder->used;
             int appended = fq_batch_builder_append(builder, &again);
@@ -155,7 +157,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(memcmp(bytes, data, sizeof bytes) == 0);
     int checked = fq_batch_check_records(data, size, &least, &greatest, &err);
     int read = read_all(data, size, &scratch, NULL);
-    must(checked != 0 || fq_batch_codec(&header) != FQ_CODEC_NONE || (read == 0 && least <= greatest));
+    must(checked != 0 || fq_batch_codec(&header) != FQ_CODEC_NONE ||
+         (read == 0 && least <= greatest));
     if (read == 0 && scratch.capacity <= SMALL_BYTES && size <= SMALL_BYTES) {
         rebuild(data, size, &header);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as what a client sends: the hello, and a control message decoded as every request. A message
- * that its own decoder accepts must give the same values when encoded and decoded again.
+ * Any bytes as what a client sends: the hello, and a control message decoded as every request. A
+ * message that its own decoder accepts must give the same values when encoded and decoded again.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -32,11 +32,11 @@ CONTROL_CHECK(partition_describe, fq_partition_ref)
 CONTROL_CHECK(info, fq_info)
 
 static void (*const checks[])(const struct fq_msg *msg) = {
-    check_session_open,   check_metadata,       check_topic_create,  check_topic_delete,
-    check_topic_alter,    check_topic_describe, check_partitions_add, check_trim,
-    check_ring_open,      check_producer_open,  check_producer_close, check_reader_open,
-    check_reader_close,   check_segment_open,   check_segment_close,  check_reader_arm,
-    check_time_query,     check_partition_describe, check_info,
+    check_session_open, check_metadata,           check_topic_create,   check_topic_delete,
+    check_topic_alter,  check_topic_describe,     check_partitions_add, check_trim,
+    check_ring_open,    check_producer_open,      check_producer_close, check_reader_open,
+    check_reader_close, check_segment_open,       check_segment_close,  check_reader_arm,
+    check_time_query,   check_partition_describe, check_info,
 };
 
 static void walk_lists(const struct fq_msg *msg)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as what a broker sends: the reply to a hello, and a control message decoded as every answer and
- * every message the broker sends by itself.
+ * Any bytes as what a broker sends: the reply to a hello, and a control message decoded as every
+ * answer and every message the broker sends by itself.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,11 +28,21 @@ CONTROL_CHECK(goodbye, fq_goodbye)
 CONTROL_CHECK(reader_reset, fq_reader_reset)
 
 static void (*const checks[])(const struct fq_msg *msg) = {
-    check_session_open_answer, check_metadata_answer,     check_topic_create_answer,
-    check_topic_describe_answer, check_trim_answer,       check_ring_open_answer,
-    check_producer_open_answer, check_reader_open_answer, check_segment_open_answer,
-    check_time_query_answer,   check_partition_describe_answer, check_info_answer,
-    check_segment_retiring,    check_goodbye,             check_reader_reset,
+    check_session_open_answer,
+    check_metadata_answer,
+    check_topic_create_answer,
+    check_topic_describe_answer,
+    check_trim_answer,
+    check_ring_open_answer,
+    check_producer_open_answer,
+    check_reader_open_answer,
+    check_segment_open_answer,
+    check_time_query_answer,
+    check_partition_describe_answer,
+    check_info_answer,
+    check_segment_retiring,
+    check_goodbye,
+    check_reader_reset,
 };
 
 static void walk_lists(const struct fq_msg *msg)

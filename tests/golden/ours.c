@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLICE(text) {.data = (const uint8_t *)(text), .length = sizeof(text) - 1}
-#define NOW INT64_C(1764500000000)
+#define SLICE(text)                                                                                \
+    {                                                                                              \
+        .data = (const uint8_t *)(text), .length = sizeof(text) - 1                                \
+    }
+#define NOW         INT64_C(1764500000000)
 #define COUNT_OF(a) (sizeof(a) / sizeof(a)[0])
 
 static struct fq_slice text_of(char *space, size_t capacity, const char *words, size_t number)
@@ -19,15 +22,16 @@ static struct fq_slice text_of(char *space, size_t capacity, const char *words, 
 static bool null_and_empty(size_t index, struct fq_record_in *ret)
 {
     static const struct fq_slice kinds[] = {{0}, SLICE(""), SLICE("x")};
-    *ret = (struct fq_record_in){.timestamp_ms = NOW, .key = kinds[index / 3 % 3], .value = kinds[index % 3]};
+    *ret = (struct fq_record_in){
+        .timestamp_ms = NOW, .key = kinds[index / 3 % 3], .value = kinds[index % 3]};
     return index < 9;
 }
 
 static bool headers(size_t index, struct fq_record_in *ret)
 {
     static const struct fq_header few[] = {
-        {SLICE("a"), SLICE("1")},        {SLICE("b"), SLICE("")},   {SLICE("a"), {0}},
-        {SLICE("n\0l"), SLICE("\0\0\1")}, {SLICE(""), SLICE("none")}, {SLICE("a"), SLICE("2")},
+        {SLICE("a"), SLICE("1")},           {SLICE("b"), SLICE("")},    {SLICE("a"), {0}},
+        {SLICE("n\0l"), SLICE("\0\0\1")},   {SLICE(""), SLICE("none")}, {SLICE("a"), SLICE("2")},
         {SLICE("\xc3\xbc"), SLICE("\xff")},
     };
     static struct fq_header many[300];
@@ -36,18 +40,30 @@ static bool headers(size_t index, struct fq_record_in *ret)
         many[i].name = text_of(names[i], sizeof names[i], "h", i);
         many[i].value = many[i].name;
     }
-    *ret = index == 0 ? (struct fq_record_in){.timestamp_ms = NOW, .value = SLICE("v"), .headers = few,
+    *ret = index == 0 ? (struct fq_record_in){.timestamp_ms = NOW,
+                                              .value = SLICE("v"),
+                                              .headers = few,
                                               .headers_count = COUNT_OF(few)}
-                      : (struct fq_record_in){.timestamp_ms = NOW, .key = SLICE("k"), .headers = many,
+                      : (struct fq_record_in){.timestamp_ms = NOW,
+                                              .key = SLICE("k"),
+                                              .headers = many,
                                               .headers_count = COUNT_OF(many)};
     return index < 2;
 }
 
 static bool timestamps(size_t index, struct fq_record_in *ret)
 {
-    static const int64_t times[] = {NOW,       NOW - 1, 0, NOW - 86400000, NOW + 63, NOW + 64,
-                                    INT64_C(1) << 31, INT64_C(1) << 40, (INT64_C(1) << 62) + 12345};
-    *ret = (struct fq_record_in){.timestamp_ms = times[index % COUNT_OF(times)], .value = SLICE("t")};
+    static const int64_t times[] = {NOW,
+                                    NOW - 1,
+                                    0,
+                                    NOW - 86400000,
+                                    NOW + 63,
+                                    NOW + 64,
+                                    INT64_C(1) << 31,
+                                    INT64_C(1) << 40,
+                                    (INT64_C(1) << 62) + 12345};
+    *ret =
+        (struct fq_record_in){.timestamp_ms = times[index % COUNT_OF(times)], .value = SLICE("t")};
     return index < COUNT_OF(times);
 }
 
@@ -89,7 +105,10 @@ static bool large(size_t index, struct fq_record_in *ret)
     return index < 20;
 }
 
-#define NO_PRODUCER {.producer_id = -1, .producer_epoch = -1, .base_sequence = -1}
+#define NO_PRODUCER                                                                                \
+    {                                                                                              \
+        .producer_id = -1, .producer_epoch = -1, .base_sequence = -1                               \
+    }
 
 const struct golden_vector golden_vectors[] = {
     {"null_and_empty", FQ_CODEC_NONE, 0, -1, NO_PRODUCER, null_and_empty},
@@ -97,12 +116,27 @@ const struct golden_vector golden_vectors[] = {
     {"timestamps", FQ_CODEC_NONE, 0, -1, NO_PRODUCER, timestamps},
     {"sizes", FQ_CODEC_NONE, 0, -1, NO_PRODUCER, sizes},
     {"many", FQ_CODEC_NONE, 0, -1, NO_PRODUCER, many},
-    {"stamped", FQ_CODEC_NONE, (INT64_C(1) << 53) + 1, 77,
-     {.producer_id = (INT64_C(1) << 62) + 987654321, .producer_epoch = INT16_MAX,
-      .base_sequence = INT32_MAX}, lines},
-    {"lz4", FQ_CODEC_LZ4, 12345, 3, {.producer_id = 1, .producer_epoch = 0, .base_sequence = 0}, lines},
+    {"stamped",
+     FQ_CODEC_NONE,
+     (INT64_C(1) << 53) + 1,
+     77,
+     {.producer_id = (INT64_C(1) << 62) + 987654321,
+      .producer_epoch = INT16_MAX,
+      .base_sequence = INT32_MAX},
+     lines},
+    {"lz4",
+     FQ_CODEC_LZ4,
+     12345,
+     3,
+     {.producer_id = 1, .producer_epoch = 0, .base_sequence = 0},
+     lines},
     {"lz4_large", FQ_CODEC_LZ4, 0, -1, NO_PRODUCER, large},
-    {"zstd", FQ_CODEC_ZSTD, 12345, 3, {.producer_id = 1, .producer_epoch = 0, .base_sequence = 0}, lines},
+    {"zstd",
+     FQ_CODEC_ZSTD,
+     12345,
+     3,
+     {.producer_id = 1, .producer_epoch = 0, .base_sequence = 0},
+     lines},
     {"zstd_large", FQ_CODEC_ZSTD, 0, -1, NO_PRODUCER, large},
 };
 const size_t golden_vectors_count = COUNT_OF(golden_vectors);

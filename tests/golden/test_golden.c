@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * RecordBatch v2 against kafkajs, both ways, from committed bytes (README.md says how they were made):
- * we read what kafkajs wrote, and write the same bytes; kafkajs read what we wrote, and what it made of it
- * is what we meant. FQ_GOLDEN_VECTORS is the folder of the vectors.
+ * RecordBatch v2 against kafkajs, both ways, from committed bytes (README.md says how they were
+ * made): we read what kafkajs wrote, and write the same bytes; kafkajs read what we wrote, and what
+ * it made of it is what we meant. FQ_GOLDEN_VECTORS is the folder of the vectors.
  */
 #include <criterion/criterion.h>
 #include <jansson.h>
@@ -99,7 +99,8 @@ static void check_header(const json_t *described, const struct fq_batch_header *
     cr_assert_eq(header->base_timestamp, number(described, "baseTimestamp"));
     cr_assert_eq(header->max_timestamp, number(described, "maxTimestamp"));
     cr_assert_eq((int64_t)fq_batch_codec(header), number(described, "codec"));
-    cr_assert_eq((size_t)header->records_count, json_array_size(json_object_get(described, "records")));
+    cr_assert_eq((size_t)header->records_count,
+                 json_array_size(json_object_get(described, "records")));
 }
 
 static void check_record(const char *name, size_t index, const json_t *described,
@@ -107,7 +108,8 @@ static void check_record(const char *name, size_t index, const json_t *described
 {
     cr_assert_eq(record->timestamp_ms, number(described, "timestamp"), "%s %zu", name, index);
     cr_assert(same(record->key, slice(json_object_get(described, "key"))), "%s %zu", name, index);
-    cr_assert(same(record->value, slice(json_object_get(described, "value"))), "%s %zu", name, index);
+    cr_assert(same(record->value, slice(json_object_get(described, "value"))), "%s %zu", name,
+              index);
 }
 
 /* ---- theirs --------------------------------------------------------------------------------- */
@@ -123,9 +125,10 @@ static void check_their_headers(const char *name, size_t index, const json_t *de
     for (size_t i = 0; i < record->headers_count; i++) {
         const json_t *pair = json_array_get(headers, i);
         cr_assert_eq(fq_headers_next(&iter, &header), 1);
-        cr_assert(same(header.name, slice(json_array_get(pair, 0))), "%s %zu, header %zu", name, index, i);
-        cr_assert(same(header.value, slice(json_array_get(pair, 1))), "%s %zu, header %zu", name, index,
-                  i);
+        cr_assert(same(header.name, slice(json_array_get(pair, 0))), "%s %zu, header %zu", name,
+                  index, i);
+        cr_assert(same(header.value, slice(json_array_get(pair, 1))), "%s %zu, header %zu", name,
+                  index, i);
     }
     cr_assert_eq(fq_headers_next(&iter, &header), 0);
 }
@@ -138,10 +141,10 @@ static void read_theirs(const json_t *described, const char *name, const struct 
     struct fq_record record;
     int64_t least, greatest;
     cr_assert(fq_batch_crc_ok(file->bytes, file->length), "%s", name);
-    cr_assert_eq(fq_batch_check_records(file->bytes, file->length, &least, &greatest, &err), 0, "%s: %s",
+    cr_assert_eq(fq_batch_check_records(file->bytes, file->length, &least, &greatest, &err), 0,
+                 "%s: %s", name, err.text);
+    cr_assert_eq(fq_batch_iter_init(&iter, file->bytes, file->length, &scratch, &err), 0, "%s: %s",
                  name, err.text);
-    cr_assert_eq(fq_batch_iter_init(&iter, file->bytes, file->length, &scratch, &err), 0, "%s: %s", name,
-                 err.text);
     check_header(described, &iter.header);
     const json_t *records = json_object_get(described, "records");
     for (size_t i = 0; i < json_array_size(records); i++) {
@@ -272,7 +275,8 @@ static void check_what_kafkajs_read(const json_t *described, const struct golden
     size_t count = 0;
     for (; vector->record(count, &in); count++) {
         const json_t *read = json_array_get(records, count);
-        struct fq_record meant = {.timestamp_ms = in.timestamp_ms, .key = in.key, .value = in.value};
+        struct fq_record meant = {
+            .timestamp_ms = in.timestamp_ms, .key = in.key, .value = in.value};
         arena_used = 0;
         check_record(vector->name, count, read, &meant);
         check_our_headers(vector->name, count, read, &in);
@@ -295,7 +299,8 @@ static void check_still_made(const struct golden_vector *vector, const struct fi
         static const uint8_t zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
         bool is_lz4 = vector->codec == FQ_CODEC_LZ4;
         cr_assert_eq(memcmp(now + FQ_BATCH_HEADER_BYTES, is_lz4 ? lz4 : zstd,
-                            is_lz4 ? sizeof lz4 : sizeof zstd), 0, "%s", vector->name);
+                            is_lz4 ? sizeof lz4 : sizeof zstd),
+                     0, "%s", vector->name);
         cr_assert_arr_eq(now + FQ_BATCH_LAST_OFFSET_DELTA, file->bytes + FQ_BATCH_LAST_OFFSET_DELTA,
                          FQ_BATCH_HEADER_BYTES - FQ_BATCH_LAST_OFFSET_DELTA);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CRC-32C against RFC 3720's examples and a bit-by-bit reference; hardware, software, copy equal. */
+/* CRC-32C against RFC 3720's examples and a bit-by-bit reference; hardware, software, copy equal.
+ */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -30,7 +31,8 @@ static void check_all(uint32_t start, const uint8_t *bytes, size_t length, uint3
     cr_assert_eq(fq_crc32c(start, bytes, length), expected, "fq_crc32c of %zu bytes", length);
     cr_assert_eq(fq_crc32c_software(start, bytes, length), expected, "software of %zu", length);
     if (fq_crc32c_hardware()) {
-        cr_assert_eq(fq_crc32c_hardware()(start, bytes, length), expected, "hardware of %zu", length);
+        cr_assert_eq(fq_crc32c_hardware()(start, bytes, length), expected, "hardware of %zu",
+                     length);
     }
     memset(target, 0x5a, length);
     cr_assert_eq(fq_crc32c_copy(start, target, bytes, length), expected, "copy of %zu", length);
@@ -145,7 +147,8 @@ Test(murmur2, agrees_with_kafka)
         const char *key;
         int32_t hash;
     } known[] = {
-        {"21", -973932308},          {"foobar", -790332482},
+        {"21", -973932308},
+        {"foobar", -790332482},
         {"a-little-bit-long-string", -985981536},
         {"a-little-bit-longer-string", -1486304829},
         {"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971},

@@ -33,10 +33,10 @@ Test(protocol, producer_open_has_the_documented_bytes)
         .mode = 1,
     };
     static const uint8_t expected[] = {
-        0x0a, 0x00, 0x01, 0x00, 0x78, 0x56, 0x34, 0x12, 0, 0, 0, 0, /* header */
-        0,    1,    2,    3,    4,    5,    6,    7,    8, 9, 10, 11, 12, 13, 14, 15,
-        7,    0,    0,    0,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
-        0xfe, 0xff, 9,    0,    0,    0,    1,    1,
+        0x0a, 0x00, 0x01, 0x00, 0x78, 0x56, 0x34, 0x12, 0,    0,    0,    0, /* header */
+        0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,
+        12,   13,   14,   15,   7,    0,    0,    0,    0x88, 0x77, 0x66, 0x55,
+        0x44, 0x33, 0x22, 0x11, 0xfe, 0xff, 9,    0,    0,    0,    1,    1,
     };
     uint8_t out[256];
     int64_t length = fq_encode_producer_open(out, sizeof out, 0x12345678, &in);
@@ -59,7 +59,9 @@ Test(protocol, producer_open_has_the_documented_bytes)
 Test(protocol, every_cut_of_a_message_is_refused)
 {
     struct fq_session_open_answer in = {
-        .heartbeat_ms = 1000, .views_count = 3, .software = str("flashqd 0.1.0"),
+        .heartbeat_ms = 1000,
+        .views_count = 3,
+        .software = str("flashqd 0.1.0"),
         .shm_path = str("/run/flashq/flashq.sock"),
     };
     uint8_t out[1024];
@@ -253,7 +255,8 @@ Test(protocol, lists_round_trip_and_lying_counts_are_refused)
 
 /* A message of `length` bytes in its only text, at `limit`; cases 31, 32 */
 static void check_text_limit(int64_t (*encode)(uint8_t *out, size_t capacity, struct fq_str text),
-                             int (*decode)(const struct fq_msg *msg), size_t limit, const char *what)
+                             int (*decode)(const struct fq_msg *msg), size_t limit,
+                             const char *what)
 {
     static uint8_t out[FQ_LIMIT_CONTROL_BYTES];
     static char text[FQ_LIMIT_CONTROL_BYTES];
@@ -267,7 +270,8 @@ static void check_text_limit(int64_t (*encode)(uint8_t *out, size_t capacity, st
         struct fq_msg msg = decoded(out, encoded);
         cr_assert_eq(decode(&msg), 0, "%s of %zu", what, length);
     }
-    /* one more than we would send: the length is in front of the text, which is last in its message */
+    /* one more than we would send: the length is in front of the text, which is last in its message
+     */
     int64_t encoded = encode(out, sizeof out, fq_str_of(text, limit));
     fq_store_le16(out + encoded - (int64_t)limit - 2, (uint16_t)(limit + 1));
     out[encoded] = 'x';
@@ -344,7 +348,8 @@ static int64_t metadata_page(uint8_t *out, size_t capacity, uint32_t from, uint3
     }
     cr_assert(fq_metadata_answer_add_topic(&page, &topic));
     for (uint32_t i = from; i < partitions; i++) {
-        struct fq_partition_entry entry = {.index = i, .end = 10 * (int64_t)i, .medium = str("dir")};
+        struct fq_partition_entry entry = {
+            .index = i, .end = 10 * (int64_t)i, .medium = str("dir")};
         if (!fq_metadata_answer_add_partition(&page, &entry)) {
             char cursor[16];
             memcpy(cursor, "t\0", 2);
@@ -452,7 +457,8 @@ Test(protocol, hello_fits_the_private_data_and_survives_padding)
     }
     cr_assert_eq(fq_hello_decode("GET / HTTP/1.1\r\n\r\n", 18, &out, NULL), FLASHQ_ERR_PROTOCOL);
 
-    struct fq_hello_reply reply = {.version = 1, .broker_id = 3, .shard = 1, .shards_count = 2}, got;
+    struct fq_hello_reply reply = {.version = 1, .broker_id = 3, .shard = 1, .shards_count = 2},
+                          got;
     memset(bytes, 0, sizeof bytes);
     fq_hello_reply_encode(bytes, &reply);
     cr_assert_eq(fq_hello_reply_decode(bytes, sizeof bytes, &got, NULL), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * RecordBatch v2: what goes in comes out, lies are found, hostile frames cost nothing. That the bytes are
- * Kafka's is shown by tests/golden.
+ * RecordBatch v2: what goes in comes out, lies are found, hostile frames cost nothing. That the
+ * bytes are Kafka's is shown by tests/golden.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -138,8 +138,8 @@ Test(record_batch, null_and_empty_keys_and_values_differ)
 Test(record_batch, headers_keep_order_duplicates_null_empty_and_nul_bytes)
 {
     const struct fq_header headers[] = {
-        {SLICE("a"), SLICE("1")},       {SLICE("a"), null_slice},        {SLICE("a"), SLICE("")},
-        {SLICE(""), SLICE("no name")},  {SLICE("n\0l"), SLICE("\0\0\0")}, {SLICE("b"), SLICE("2")},
+        {SLICE("a"), SLICE("1")},      {SLICE("a"), null_slice},         {SLICE("a"), SLICE("")},
+        {SLICE(""), SLICE("no name")}, {SLICE("n\0l"), SLICE("\0\0\0")}, {SLICE("b"), SLICE("2")},
         {SLICE("a"), SLICE("1")},
     };
     enum { COUNT = sizeof headers / sizeof headers[0] };
@@ -152,7 +152,8 @@ Test(record_batch, headers_keep_order_duplicates_null_empty_and_nul_bytes)
     fq_headers_iter_init(&iter, &record);
     for (size_t i = 0; i < COUNT; i++) {
         cr_assert_eq(fq_headers_next(&iter, &header), 1);
-        cr_assert(same(header.name, headers[i].name) && same(header.value, headers[i].value), "%zu", i);
+        cr_assert(same(header.name, headers[i].name) && same(header.value, headers[i].value), "%zu",
+                  i);
     }
     cr_assert_eq(fq_headers_next(&iter, &header), 0);
 }
@@ -222,7 +223,8 @@ Test(record_batch, a_record_fits_to_the_last_byte_and_not_one_further)
         cr_assert_eq(fq_batch_builder_append(&builder, &in), FLASHQ_ERR_TOO_LARGE);
         cr_assert_eq(memcmp(&before, &builder, sizeof before), 0, "an error changes nothing");
         builder.capacity++;
-        cr_assert_eq(fq_batch_builder_append(&builder, &in), 0, "seed %llu", (unsigned long long)seed);
+        cr_assert_eq(fq_batch_builder_append(&builder, &in), 0, "seed %llu",
+                     (unsigned long long)seed);
         cr_assert_eq(builder.used, before.used + needs, "seed %llu", (unsigned long long)seed);
     }
 }
@@ -231,8 +233,11 @@ Test(record_batch, a_claimed_value_is_written_where_it_stays)
 {
     uint8_t by_append[256], by_claim[256];
     const struct fq_header headers[] = {{SLICE("h"), SLICE("v")}};
-    struct fq_record_in in = {.timestamp_ms = 7, .key = SLICE("k"), .value = SLICE("the value"),
-                              .headers = headers, .headers_count = 1};
+    struct fq_record_in in = {.timestamp_ms = 7,
+                              .key = SLICE("k"),
+                              .value = SLICE("the value"),
+                              .headers = headers,
+                              .headers_count = 1};
     size_t length = one_record_batch(by_append, sizeof by_append, &in);
     struct fq_batch_builder builder;
     fq_batch_builder_init(&builder, by_claim, sizeof by_claim);
@@ -310,7 +315,8 @@ static void check_equal(const struct made *made, const uint8_t *batch, size_t le
         fq_headers_iter_init(&headers, &record);
         for (size_t h = 0; h < in->headers_count; h++) {
             cr_assert_eq(fq_headers_next(&headers, &header), 1);
-            cr_assert(same(header.name, in->headers[h].name) && same(header.value, in->headers[h].value));
+            cr_assert(same(header.name, in->headers[h].name) &&
+                      same(header.value, in->headers[h].value));
         }
         cr_assert_eq(fq_headers_next(&headers, &header), 0);
     }
@@ -335,21 +341,24 @@ Test(record_batch, random_batches_round_trip_through_every_codec)
         int64_t least, greatest;
         cr_assert_eq(fq_batch_check_records(made->bytes, made->length, &least, &greatest, NULL), 0);
         for (size_t i = 0; i < made->count; i++) {
-            cr_assert(least <= made->records[i].timestamp_ms && made->records[i].timestamp_ms <= greatest);
+            cr_assert(least <= made->records[i].timestamp_ms &&
+                      made->records[i].timestamp_ms <= greatest);
         }
         static const struct {
             enum fq_codec codec;
             int level;
         } ways[] = {{FQ_CODEC_LZ4, 0}, {FQ_CODEC_LZ4, 9}, {FQ_CODEC_ZSTD, 0}, {FQ_CODEC_ZSTD, 9}};
         for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
-            int64_t length = fq_batch_compress(w % 2 ? &compressor : NULL, made->bytes, made->length,
-                                               ways[w].codec, ways[w].level, packed, capacity);
+            int64_t length =
+                fq_batch_compress(w % 2 ? &compressor : NULL, made->bytes, made->length,
+                                  ways[w].codec, ways[w].level, packed, capacity);
             cr_assert_geq(length, 0);
             if (length > 0) {
                 cr_assert_lt(length, (int64_t)made->length);
                 check_equal(made, packed, (size_t)length, &scratch);
-                int64_t again = fq_batch_compress(&compressor, made->bytes, made->length, ways[w].codec,
-                                                  ways[w].level, packed, (size_t)length - 1);
+                int64_t again =
+                    fq_batch_compress(&compressor, made->bytes, made->length, ways[w].codec,
+                                      ways[w].level, packed, (size_t)length - 1);
                 cr_assert(again >= 0 && again < length, "never past the capacity, seed %llu",
                           (unsigned long long)seed);
             }
@@ -458,8 +467,11 @@ static size_t three_records(uint8_t *out, size_t capacity)
     struct fq_batch_builder builder;
     const struct fq_header headers[] = {{SLICE("name"), SLICE("value")}};
     fq_batch_builder_init(&builder, out, capacity);
-    struct fq_record_in in = {.timestamp_ms = 1000, .key = SLICE("key"), .value = SLICE("value"),
-                              .headers = headers, .headers_count = 1};
+    struct fq_record_in in = {.timestamp_ms = 1000,
+                              .key = SLICE("key"),
+                              .value = SLICE("value"),
+                              .headers = headers,
+                              .headers_count = 1};
     cr_assert_eq(fq_batch_builder_append(&builder, &in), 0);
     in.timestamp_ms = 3000;
     cr_assert_eq(fq_batch_builder_append(&builder, &in), 0);
@@ -536,7 +548,8 @@ Test(record_batch, the_greatest_timestamps_do_not_overflow)
     size_t length = finish(&builder);
     cr_assert_eq(check(out, length, NULL), 0);
 
-    fq_store_be64(out + FQ_BATCH_BASE_TIMESTAMP, (uint64_t)INT64_MIN); /* base + delta < INT64_MIN */
+    fq_store_be64(out + FQ_BATCH_BASE_TIMESTAMP,
+                  (uint64_t)INT64_MIN); /* base + delta < INT64_MIN */
     struct fq_batch_scratch scratch = {0};
     cr_assert_eq(check(out, length, NULL), FLASHQ_ERR_PROTOCOL);
     cr_assert_eq(walk(out, length, &scratch), FLASHQ_ERR_PROTOCOL);
@@ -551,7 +564,8 @@ Test(record_batch, every_cut_and_every_flipped_bit_is_found)
     size_t length = three_records(good, sizeof good);
     struct fq_batch_scratch scratch = {0};
     for (size_t cut = 0; cut < length; cut++) {
-        uint8_t *exact = malloc(cut ? cut : 1); /* so that AddressSanitizer sees a read past the end */
+        uint8_t *exact =
+            malloc(cut ? cut : 1); /* so that AddressSanitizer sees a read past the end */
         cr_assert(exact);
         memcpy(exact, good, cut);
         cr_assert_neq(walk(exact, cut, &scratch), 0);
@@ -576,13 +590,16 @@ Test(record_batch, every_cut_and_every_flipped_bit_is_found)
 /* ---- compressed frames ---------------------------------------------------------------------- */
 
 /* A batch with `payload` as its compressed records. */
-static size_t compressed_batch(uint8_t *out, enum fq_codec codec, const void *payload, size_t length,
-                               int32_t records_count)
+static size_t compressed_batch(uint8_t *out, enum fq_codec codec, const void *payload,
+                               size_t length, int32_t records_count)
 {
     struct fq_batch_header header = {
         .batch_length = (int32_t)(FQ_BATCH_HEADER_BYTES + length - FQ_BATCH_LEADER_EPOCH),
-        .magic = 2, .attributes = (int16_t)codec, .records_count = records_count,
-        .last_offset_delta = records_count - 1, .producer_id = -1,
+        .magic = 2,
+        .attributes = (int16_t)codec,
+        .records_count = records_count,
+        .last_offset_delta = records_count - 1,
+        .producer_id = -1,
     };
     fq_batch_header_write(&header, out);
     memcpy(out + FQ_BATCH_HEADER_BYTES, payload, length);
@@ -592,8 +609,8 @@ static size_t compressed_batch(uint8_t *out, enum fq_codec codec, const void *pa
 Test(record_batch, a_frame_that_claims_much_allocates_little)
 {
     /* zstd, one segment of claimed 2^62 bytes, one raw block of one byte */
-    static const uint8_t claims[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 0, 0, 0x40,
-                                     0x09, 0,    0,    'x'};
+    static const uint8_t claims[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0,  0,
+                                     0,    0,    0,    0x40, 0x09, 0, 0, 'x'};
     uint8_t out[256];
     size_t length = compressed_batch(out, FQ_CODEC_ZSTD, claims, sizeof claims, 1);
     struct fq_batch_scratch scratch = {0};
@@ -610,7 +627,8 @@ Test(record_batch, output_is_bounded_whatever_the_input)
     /* zstd: blocks of 128 KiB of one byte repeated, four bytes each, more of them than the limit */
     enum { BLOCKS = (FQ_LIMIT_DECOMPRESSED_BYTES >> 17) + 1 };
     static uint8_t frame[6 + 4 * BLOCKS], out[FQ_BATCH_HEADER_BYTES + sizeof frame];
-    memcpy(frame, (const uint8_t[]){0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x38}, 6); /* a window of 128 KiB */
+    memcpy(frame, (const uint8_t[]){0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x38},
+           6); /* a window of 128 KiB */
     for (size_t i = 0; i < BLOCKS; i++) {
         uint32_t header = (UINT32_C(1) << 17) << 3 | 1u << 1 | (i + 1 == BLOCKS);
         memcpy(frame + 6 + 4 * i, &header, 3);
@@ -634,7 +652,8 @@ Test(record_batch, frames_cut_short_or_followed_by_more_are_refused)
     struct fq_batch_scratch scratch = {0};
     const enum fq_codec codecs[] = {FQ_CODEC_LZ4, FQ_CODEC_ZSTD};
     for (size_t c = 0; c < 2; c++) {
-        int64_t made = fq_batch_compress(NULL, plain, plain_length, codecs[c], 0, packed, sizeof packed);
+        int64_t made =
+            fq_batch_compress(NULL, plain, plain_length, codecs[c], 0, packed, sizeof packed);
         cr_assert_gt(made, 0);
         size_t length = (size_t)made;
         cr_assert_eq(walk(packed, length, &scratch), 0);
