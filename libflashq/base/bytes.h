@@ -44,7 +44,7 @@ struct fq_reader {
 static inline void fq_reader_init(struct fq_reader *r, const void *bytes, size_t length)
 {
     r->at = bytes;
-    r->end = r->at + length;
+    r->end = length > 0 ? r->at + length : r->at; /* bytes may be NULL then */
     r->failed = false;
 }
 
@@ -98,7 +98,7 @@ static inline void fq_writer_init(struct fq_writer *w, void *bytes, size_t capac
 {
     w->start = bytes;
     w->at = w->start;
-    w->end = w->start + capacity;
+    w->end = capacity > 0 ? w->start + capacity : w->start;
     w->failed = false;
 }
 

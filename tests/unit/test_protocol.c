@@ -418,6 +418,28 @@ Test(protocol, counters_fill_a_page_to_its_end)
     cr_assert_eq(seen, added);
 }
 
+Test(protocol, nothing_at_all_is_handled)
+{
+    struct fq_list none = {0};
+    struct fq_str name;
+    struct fq_msg msg;
+    struct fq_hello hello;
+    cr_assert_eq(fq_strings_next(&none, &name), 0);
+    cr_assert_eq(fq_strings_list(NULL, 0, NULL, 0, &none), 0);
+    cr_assert_eq(fq_strings_list(NULL, 0, &(struct fq_str){0}, 1, &none), FLASHQ_ERR_TOO_LARGE);
+    cr_assert_eq(fq_msg_decode(NULL, 0, &msg, NULL), FLASHQ_ERR_PROTOCOL);
+    cr_assert_eq(fq_hello_decode(NULL, 0, &hello, NULL), FLASHQ_ERR_PROTOCOL);
+    cr_assert_eq(fq_topic_name_check(NULL, 0, NULL), FLASHQ_ERR_INVALID);
+    cr_assert_eq(fq_encode_empty(NULL, 0, FQ_MSG_HEARTBEAT, false, 1), FLASHQ_ERR_TOO_LARGE);
+
+    struct fq_metadata all = {0}, back;
+    uint8_t out[64];
+    msg = decoded(out, fq_encode_metadata(out, sizeof out, 1, &all));
+    cr_assert_eq(fq_decode_metadata(&msg, &back, NULL), 0);
+    cr_assert_eq(back.names.count, 0u);
+    cr_assert_eq(back.cursor.length, 0);
+}
+
 Test(protocol, unknown_metadata_items_are_skipped_and_orphans_refused)
 {
     uint8_t out[512];

@@ -674,6 +674,29 @@ Test(record_batch, frames_cut_short_or_followed_by_more_are_refused)
     fq_batch_scratch_fini(&scratch);
 }
 
+Test(record_batch, readers_find_what_the_append_cannot_see_in_a_compressed_batch)
+{
+    static uint8_t plain[4096], packed[4096];
+    static const uint8_t value[3000];
+    struct fq_record_in in = {.timestamp_ms = 1000, .value = {value, sizeof value}};
+    size_t length = one_record_batch(plain, sizeof plain, &in);
+    int64_t made =
+        fq_batch_compress(NULL, plain, length, FQ_CODEC_LZ4, 0, packed, sizeof packed);
+    cr_assert_gt(made, 0);
+    struct fq_batch_scratch scratch = {0};
+    cr_assert_eq(walk(packed, (size_t)made, &scratch), 0);
+
+    fq_store_be64(packed + FQ_BATCH_MAX_TIMESTAMP, 1001);
+    fq_batch_crc_store(packed, (size_t)made);
+    cr_assert(fq_batch_crc_ok(packed, (size_t)made));
+    cr_assert_eq(check(packed, (size_t)made, NULL), 0);
+    cr_assert_eq(walk(packed, (size_t)made, &scratch), FLASHQ_ERR_PROTOCOL);
+
+    fq_store_be64(packed + FQ_BATCH_MAX_TIMESTAMP, 999); /* below the base */
+    cr_assert_eq(check(packed, (size_t)made, NULL), FLASHQ_ERR_PROTOCOL);
+    fq_batch_scratch_fini(&scratch);
+}
+
 Test(record_batch, codecs_have_names)
 {
     enum fq_codec codec;
