@@ -3,12 +3,16 @@
 import os
 import socket
 import ssl
+import subprocess
 import threading
 import time
 import unittest
 
 import harness
 import tap
+
+
+HOSTILE_PEER = os.path.join(harness.BUILD, "tests", "integration", "hostile_peer")
 
 
 class BadInput(unittest.TestCase):
@@ -123,6 +127,35 @@ class BadInput(unittest.TestCase):
         for peer in peers:
             peer.close()
         self.still_serving()
+
+    def hostile(self, transport, mode):
+        seed = str(self.rng.randrange(1 << 62))
+        print(f"# hostile_peer {transport} {seed} {mode}", flush=True)
+        done = subprocess.run([HOSTILE_PEER, self.broker.address(transport), "t", seed, mode],
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        numbers = [int(word) for word in done.stdout.split() if word.isdigit()]
+        print(f"# {mode}: {done.stdout.strip()}", flush=True)
+        return dict(zip(("accepted", "refused", "disconnected"), numbers))
+
+    def test_a_peer_that_rewrites_its_ring_while_the_broker_reads_it(self):
+        got = self.hostile("shm", "flip")
+        self.assertGreater(got["accepted"], 0)
+        out = self.broker.flashq("sub", "t", "-o", "start", "-e", "-f", "%o %v\n")   # every CRC holds
+        offsets = [int(line.split(b" ")[0]) for line in out.splitlines()]
+        self.assertEqual(offsets, list(range(len(offsets))))
+        self.assertEqual(len(offsets), 4 * got["accepted"])
+        self.still_serving()
+
+    def test_peers_that_send_garbage_batches_flood_or_lie_in_messages_and_tokens(self):
+        for transport in ("shm", "tcp"):
+            got = self.hostile(transport, "garbage")
+            self.assertEqual(got["accepted"], 0)
+            self.assertGreater(got["refused"] + got["disconnected"], 0)
+            self.assertGreater(self.hostile(transport, "flood")["disconnected"], 0)
+            self.hostile(transport, "messages")
+            self.assertEqual(self.hostile(transport, "tokens")["refused"], 50)
+            self.still_serving()
 
     def test_an_exposed_listener_must_be_asked_for(self):
         other = harness.Broker(self.broker.folder + "/other", settings={"listen.tcp": "0.0.0.0:0"})
