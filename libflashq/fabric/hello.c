@@ -11,7 +11,7 @@
 static const uint8_t hello_magic[4] = {'F', 'Q', 'F', '1'};
 static const uint8_t reply_magic[4] = {'F', 'Q', 'R', '1'};
 
-size_t fq_hello_encode(const struct fq_hello_frame *hello, uint8_t out[FQ_HELLO_FRAME_BYTES])
+size_t fq_hello_frame_encode(const struct fq_hello_frame *hello, uint8_t out[FQ_HELLO_FRAME_BYTES])
 {
     size_t whole = FQ_HELLO_HEADER_BYTES + hello->hello_bytes;
     memset(out, 0, FQ_HELLO_HEADER_BYTES);
@@ -45,7 +45,7 @@ int fq_hello_frame_length(const uint8_t *bytes, size_t length)
     return (int)whole;
 }
 
-int fq_hello_decode(const uint8_t *bytes, size_t length, struct fq_hello_frame *ret)
+int fq_hello_frame_decode(const uint8_t *bytes, size_t length, struct fq_hello_frame *ret)
 {
     int whole = fq_hello_frame_length(bytes, length);
     if (whole < 0 || (size_t)whole != length) {

@@ -39,11 +39,11 @@ struct fq_hello_frame {
     size_t hello_bytes;
 };
 
-size_t fq_hello_encode(const struct fq_hello_frame *hello, uint8_t out[FQ_HELLO_FRAME_BYTES]);
+size_t fq_hello_frame_encode(const struct fq_hello_frame *hello, uint8_t out[FQ_HELLO_FRAME_BYTES]);
 /* Looks at the bytes so far: how many the whole frame has (never more than FQ_HELLO_FRAME_BYTES), or
  * PROTOCOL / VERSION as soon as they cannot become a hello. */
 int fq_hello_frame_length(const uint8_t *bytes, size_t length);
-int fq_hello_decode(const uint8_t *bytes, size_t length, struct fq_hello_frame *ret);
+int fq_hello_frame_decode(const uint8_t *bytes, size_t length, struct fq_hello_frame *ret);
 
 struct fq_reply_frame {
     int32_t status;

@@ -410,7 +410,7 @@ static struct fq_incoming *take_ready(struct fq_listener *listener, struct pendi
 {
     struct fq_incoming *incoming = calloc(1, sizeof *incoming);
     bool is_shm = listener->endpoint.transport == FQ_TRANSPORT_SHM;
-    if (!incoming || fq_hello_decode(p->bytes, p->have, &incoming->hello) < 0 ||
+    if (!incoming || fq_hello_frame_decode(p->bytes, p->have, &incoming->hello) < 0 ||
         incoming->hello.transport != listener->endpoint.transport || is_shm != (p->passed_fd >= 0)) {
         free(incoming);
         refuse(listener, p, FLASHQ_ERR_PROTOCOL, fq_mono_us());

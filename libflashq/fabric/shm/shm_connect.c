@@ -56,7 +56,7 @@ static int try_connect(struct fq_shm_conn *conn, struct fq_err *err)
 static int send_hello(struct fq_shm_conn *conn, struct fq_err *err)
 {
     uint8_t bytes[FQ_HELLO_FRAME_BYTES];
-    size_t length = fq_hello_encode(&conn->hello, bytes);
+    size_t length = fq_hello_frame_encode(&conn->hello, bytes);
     if (fq_sock_send_fd(conn->fd, bytes, length, conn->ring_fd) != (ssize_t)length) {
         return fq_err_errno(err, FLASHQ_ERR_UNREACHABLE, errno, "say hello to %s",
                             conn->endpoint.path);

@@ -133,7 +133,7 @@ static void say_hello(struct fq_tcp_conn *conn)
 {
     int error = fq_sock_error(conn->fd);
     uint8_t bytes[FQ_HELLO_FRAME_BYTES];
-    size_t length = fq_hello_encode(&conn->hello, bytes);
+    size_t length = fq_hello_frame_encode(&conn->hello, bytes);
     if (error == 0 && fq_sock_send(conn->fd, bytes, length) != (ssize_t)length) {
         error = errno;
     }

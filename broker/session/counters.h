@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The broker's counters. Each thread counts in a set of its own (one writer, relaxed stores, no shared
+ * line), whoever is asked adds the sets up. Names are dotted and append-only: dashboards live on them.
+ */
+#ifndef FQ_SESSION_COUNTERS_H
+#define FQ_SESSION_COUNTERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "flashq/error.h"
+
+/* X(symbol, name) */
+#define FQ_COUNTER_LIST(X)                                                                         \
+    X(SESSIONS_OPEN, "sessions.open") /* goes down again */                                        \
+    X(SESSIONS_ACCEPTED_SHM, "sessions.accepted.shm")                                              \
+    X(SESSIONS_ACCEPTED_TCP, "sessions.accepted.tcp")                                              \
+    X(SESSIONS_ACCEPTED_RDMA, "sessions.accepted.rdma")                                            \
+    X(SESSIONS_REFUSED, "sessions.refused")                                                        \
+    X(SESSIONS_CLOSED, "sessions.closed")                                                          \
+    X(REQUESTS, "requests")                                                                        \
+    X(REQUESTS_FAILED, "requests.failed")                                                          \
+    X(HEARTBEATS, "heartbeats")                                                                    \
+    X(APPEND_BATCHES, "append.batches")                                                            \
+    X(APPEND_BYTES, "append.bytes")                                                                \
+    X(APPEND_RECORDS, "append.records")                                                            \
+    X(APPEND_DUPLICATES, "append.duplicates")                                                      \
+    X(APPEND_REFUSED, "append.refused")                                                            \
+    X(APPEND_MAYBE, "append.maybe_persisted")                                                      \
+    X(SEGMENTS_STARVED, "segments_starved")                                                        \
+    X(ACKS, "acks")                                                                                \
+    X(ACK_ROUNDS, "acks.rounds")                                                                   \
+    X(PRODUCERS_OPEN, "producers.open")                                                            \
+    X(RINGS_OPEN, "producers.rings.open")                                                          \
+    X(READERS_OPEN, "readers.open")                                                                \
+    X(READERS_WOKEN, "readers.woken")                                                              \
+    X(READERS_RESET, "readers.reset")                                                              \
+    X(SEGMENTS_HELD, "readers.segments.held")                                                      \
+    X(SEGMENTS_RETIRING, "readers.segments.retiring")                                              \
+    X(SEGMENTS_CUT, "readers.segments.cut")                                                        \
+    X(PARTITIONS_OPEN, "partitions.open")                                                          \
+    X(PARTITIONS_OFFLINE, "partitions.offline")                                                    \
+    X(TOPICS, "topics")                                                                            \
+    X(TOPICS_CREATED, "topics.created")                                                            \
+    X(TOPICS_DELETED, "topics.deleted")                                                            \
+    X(TIME_QUERIES, "time.queries")                                                                \
+    X(CALENDAR_MARKS, "time.calendar.marks")                                                       \
+    X(CALENDAR_ERRORS, "time.calendar.errors")                                                     \
+    X(RETENTION_SEGMENTS, "retention.segments")                                                    \
+    X(META_SNAPSHOTS, "meta.snapshots")                                                            \
+    X(BAD_HELLO, "bad_input.hello")                                                                \
+    X(BAD_MESSAGE, "bad_input.message")                                                            \
+    X(BAD_ORDER, "bad_input.order")                                                                \
+    X(BAD_TYPE, "bad_input.type")                                                                  \
+    X(BAD_NOTIFY, "bad_input.notify")                                                              \
+    X(BAD_BATCH, "bad_input.batch")                                                                \
+    X(BAD_CREDIT, "bad_input.credit")                                                              \
+    X(BAD_WINDOW, "bad_input.window")                                                              \
+    X(BAD_QUEUE, "bad_input.queue") /* peers that do not read their answers */                     \
+    X(WAKES, "wakes")                                                                              \
+    X(STEPS_BUSY, "steps.busy")
+
+enum fq_counter_id {
+#define FQ_COUNTER_ENUM(symbol, name) FQ_COUNT_##symbol,
+    FQ_COUNTER_LIST(FQ_COUNTER_ENUM)
+#undef FQ_COUNTER_ENUM
+        FQ_COUNT_NAMED
+};
+
+/* Refused batches by code follow the named ones: "append.refused.timestamp". */
+#define FQ_COUNT_CODES (-FLASHQ_ERR_END + 1)
+#define FQ_COUNTERS (FQ_COUNT_NAMED + FQ_COUNT_CODES)
+
+struct fq_counters {
+    _Alignas(64) _Atomic int64_t values[FQ_COUNTERS];
+};
+
+/* By the owning thread only. */
+void fq_count_add(struct fq_counters *counters, enum fq_counter_id id, int64_t delta);
+static inline void fq_count(struct fq_counters *counters, enum fq_counter_id id)
+{
+    fq_count_add(counters, id, 1);
+}
+/* Counts APPEND_REFUSED and the reason's own counter; `code` is a FLASHQ_ERR_ value. */
+void fq_count_refusal(struct fq_counters *counters, int code);
+
+/* By any thread. */
+int64_t fq_counters_get(const struct fq_counters *counters, size_t index);
+/* "append.refused.timestamp"; writes into `buffer` and returns it, NULL for an index without a name. */
+const char *fq_counter_name(size_t index, char *buffer, size_t bytes);
+
+#endif

@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The producer's side of a session.
+ *
+ * Happy path: a notify names a slot; the batch at the ring's position goes to the slot's partition; once
+ * the partition's high watermark has reached its end, one entry is written into the client's ring, and
+ * one notify per step tells of all entries written in it.
+ *
+ * Positions: every notify takes one batch from the ring, in notify order, whatever becomes of it; the
+ * ring's position is the sum of the lengths modulo its size, so a length that cannot be believed ends
+ * the connection. A batch that finds no prepared segment stays where it is, and so does all behind
+ * it, until the store has made progress.
+ *
+ * Credits: notifies not taken + batches not acknowledged + acknowledgements not posted never exceed the
+ * entries of the client's ring, or the client is disconnected; so no entry is ever overwritten before
+ * it was read, and nothing here is allocated per batch.
+ *
+ * Refusals: a refused batch fails its slot; what follows on the slot is taken from the ring and answered
+ * SLOT_FAILED. Acknowledgements of one slot keep their order.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "session/session_internal.h"
+#include "storage/log.h"
+#include "wire/protocol_codec.h"
+#include "wire/record_batch.h"
+
+#define ENTRY_BYTES sizeof(struct fq_ack_entry)
+#define HEAD_BYTES sizeof(struct fq_ack_head)
+#define BATCH_BEFORE_LENGTH 12u /* baseOffset and batchLength itself */
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+int fq_ring_on_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err)
+{
+    struct fq_ring *ring = &session->ring;
+    struct fq_ring_open open;
+    struct fq_task *task;
+    int code = fq_decode_ring_open(msg, &open, err);
+    if (code != 0) {
+        return code;
+    }
+    if (ring->region || ring->is_opening) {
+        return fq_err_set(err, FLASHQ_ERR_EXISTS, "this connection has its ring already");
+    }
+    uint32_t entries = open.entries < FQ_LIMIT_ACK_RING_ENTRIES ? open.entries
+                                                                : FQ_LIMIT_ACK_RING_ENTRIES;
+    if (entries == 0) {
+        return fq_err_set(err, FLASHQ_ERR_INVALID, "an acknowledgement ring of 0 entries");
+    }
+    code = fq_remote_open(session->conn, open.ack_token, FQ_RIGHT_WRITE, &ring->acks, err);
+    if (code == 0 && fq_remote_bytes(ring->acks) < HEAD_BYTES + entries * ENTRY_BYTES) {
+        code = fq_err_set(err, FLASHQ_ERR_INVALID,
+                          "an acknowledgement ring of %u entries needs %zu bytes, not %llu", entries,
+                          HEAD_BYTES + entries * ENTRY_BYTES,
+                          (unsigned long long)fq_remote_bytes(ring->acks));
+    }
+    if (code == 0) {
+        code = fq_request_task(session, msg, FQ_TASK_RING, &task, err);
+    }
+    if (code != 0) {
+        fq_count(session->host->counters, FQ_COUNT_BAD_WINDOW);
+        fq_remote_close(ring->acks);
+        ring->acks = NULL;
+        return code;
+    }
+    ring->entries = entries;
+    ring->is_opening = true;
+    task->region_bytes = session->host->window_bytes;
+    fq_request_submit(session, task);
+    return 0;
+}
+
+static void free_buffers(struct fq_ring *ring)
+{
+    free(ring->notifies);
+    free(ring->pending);
+    fq_region_unref(ring->staging);
+    fq_region_unref(ring->region);
+    ring->notifies = NULL;
+    ring->pending = NULL;
+    ring->staging = ring->region = NULL;
+}
+
+/* Takes over the task's region; 0 or an error that leaves the ring closed. */
+static int open_ring(struct fq_session *session, struct fq_task *task,
+                     struct fq_ring_open_answer *answer, struct fq_err *err)
+{
+    struct fq_ring *ring = &session->ring;
+    ring->region = task->region;
+    task->region = NULL;
+    ring->bytes = fq_region_bytes(ring->region);
+    ring->base = fq_region_base(ring->region);
+    ring->notifies = calloc(ring->entries, sizeof *ring->notifies);
+    ring->pending = calloc(ring->entries, sizeof *ring->pending);
+    int code = ring->notifies && ring->pending
+                   ? fq_region_create(ring->entries * ENTRY_BYTES, FQ_REGION_LOCAL, &ring->staging, err)
+                   : fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "out of memory");
+    if (code == 0) {
+        code = fq_window_grant(session->conn, ring->region, 0, ring->bytes, FQ_RIGHT_WRITE,
+                               &ring->window, answer->window_token, err);
+    }
+    if (code != 0) {
+        free_buffers(ring);
+        return code;
+    }
+    answer->window_bytes = ring->bytes;
+    answer->entries = ring->entries;
+    fq_count(session->host->counters, FQ_COUNT_RINGS_OPEN);
+    return 0;
+}
+
+void fq_ring_on_region(struct fq_session *session, struct fq_task *task)
+{
+    struct fq_msg msg = {.type = FQ_MSG_RING_OPEN, .correlation = task->correlation};
+    struct fq_ring *ring = &session->ring;
+    struct fq_ring_open_answer answer = {.entries = 0};
+    struct fq_err err;
+    uint8_t bytes[256];
+    fq_err_clear(&err);
+    ring->is_opening = false;
+    int code = task->region ? open_ring(session, task, &answer, &err)
+                            : fq_err_set(&err, task->status != 0 ? task->status : FLASHQ_ERR_NO_MEMORY,
+                                         "no memory for a producer window of %llu bytes",
+                                         (unsigned long long)task->region_bytes);
+    if (code != 0) {
+        fq_remote_close(ring->acks);
+        ring->acks = NULL;
+        task->status = 0; /* refuse counts it */
+        fq_session_refuse(session, &msg, code, err.text);
+        return;
+    }
+    fq_session_send_encoded(session, bytes,
+                            fq_encode_ring_open_answer(bytes, sizeof bytes, task->correlation,
+                                                       &answer));
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+static void unlink_slot(struct fq_slot *slot)
+{
+    if (slot->hosted) {
+        *slot->link = slot->next;
+        if (slot->next) {
+            slot->next->link = slot->link;
+        }
+        slot->hosted = NULL;
+    }
+}
+
+static void link_slot(struct fq_slot *slot, struct fq_hosted *hosted)
+{
+    slot->hosted = hosted;
+    slot->next = hosted->slots;
+    slot->link = &hosted->slots;
+    if (slot->next) {
+        slot->next->link = &slot->next;
+    }
+    hosted->slots = slot;
+}
+
+static void close_slot(struct fq_session *session, struct fq_slot *slot)
+{
+    if (slot->hosted && slot->hosted->partition) {
+        fq_partition_producer_close(slot->hosted->partition, slot->producer_id);
+    }
+    fq_handles_remove(&session->slots, slot->handle);
+    fq_count_add(session->host->counters, FQ_COUNT_PRODUCERS_OPEN, -1);
+    slot->is_closed = true;
+}
+
+static void free_slot_if_done(struct fq_slot *slot)
+{
+    if (slot->is_closed && slot->pending == 0) {
+        unlink_slot(slot);
+        free(slot);
+    }
+}
+
+/* Everything that may be wrong with the request, then the partition's word. */
+static int open_producer(struct fq_session *session, const struct fq_producer_open *open,
+                         struct fq_hosted **ret_hosted, struct fq_producer_opened *ret,
+                         struct fq_err *err)
+{
+    if (!session->ring.region) {
+        return fq_err_set(err, FLASHQ_ERR_INVALID, "PRODUCER_OPEN before RING_OPEN");
+    }
+    if (open->mode != 0) {
+        return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED, "direct appends are not in this release");
+    }
+    if (open->acks > FQ_ACKS_NONE) {
+        return fq_err_set(err, FLASHQ_ERR_INVALID, "acks %u is none of all (0), leader (1), none (2)",
+                          open->acks);
+    }
+    int code = fq_hosted_find(session->host->hosted, &open->topic_id, open->partition, ret_hosted, err);
+    if (code == 0) {
+        code = fq_hosted_open(*ret_hosted, NULL, err);
+    }
+    if (code == 0) {
+        code = fq_partition_state((*ret_hosted)->partition, err);
+    }
+    return code != 0 ? code
+                     : fq_partition_producer_open((*ret_hosted)->partition, open->producer_id,
+                                                  open->producer_epoch, open->next_sequence, ret, err);
+}
+
+int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err)
+{
+    struct fq_producer_open open;
+    struct fq_producer_opened opened;
+    struct fq_hosted *hosted;
+    uint8_t bytes[256];
+    int code = fq_decode_producer_open(msg, &open, err);
+    if (code == 0) {
+        code = open_producer(session, &open, &hosted, &opened, err);
+    }
+    if (code != 0) {
+        return code;
+    }
+    struct fq_slot *slot = calloc(1, sizeof *slot);
+    uint32_t handle = slot ? fq_handles_add(&session->slots, slot) : FQ_HANDLE_NONE;
+    if (handle == FQ_HANDLE_NONE) {
+        fq_partition_producer_close(hosted->partition, open.producer_id);
+        free(slot);
+        return fq_err_set(err, FLASHQ_ERR_LIMIT, "no more producers on this connection (limit %u)",
+                          FQ_LIMIT_SLOTS_PER_CONNECTION - 1);
+    }
+    slot->session = session;
+    slot->handle = handle;
+    slot->producer_id = open.producer_id;
+    slot->producer_epoch = open.producer_epoch;
+    slot->acks = open.acks;
+    link_slot(slot, hosted);
+    fq_count(session->host->counters, FQ_COUNT_PRODUCERS_OPEN);
+    struct fq_producer_open_answer answer = {
+        .slot = handle,
+        .leader_epoch = fq_partition_leader_epoch(hosted->partition),
+        .last_sequence = opened.last_sequence,
+        .last_offset = opened.last_offset,
+        .end = fq_log_end(fq_partition_log(hosted->partition)),
+        .max_in_flight = session->host->max_in_flight,
+        .message_max_bytes = (uint32_t)hosted->topic->config.message_max_bytes};
+    fq_session_send_encoded(session, bytes,
+                            fq_encode_producer_open_answer(bytes, sizeof bytes, msg->correlation,
+                                                           &answer));
+    return 0;
+}
+
+int fq_ring_on_producer_close(struct fq_session *session, const struct fq_msg *msg,
+                              struct fq_err *err)
+{
+    struct fq_slot_ref ref;
+    uint8_t bytes[64];
+    int code = fq_decode_producer_close(msg, &ref, err);
+    if (code != 0) {
+        return code;
+    }
+    struct fq_slot *slot = fq_handles_get(&session->slots, ref.slot);
+    if (!slot) {
+        return fq_err_set(err, FLASHQ_ERR_NOT_FOUND, "no producer has slot %u", ref.slot);
+    }
+    close_slot(session, slot);
+    free_slot_if_done(slot);
+    fq_session_send_encoded(session, bytes,
+                            fq_encode_empty(bytes, sizeof bytes, FQ_MSG_PRODUCER_CLOSE, true,
+                                            msg->correlation));
+    return 0;
+}
+
+/* ---- taking batches ------------------------------------------------------------------------- */
+
+void fq_ring_on_notify(struct fq_session *session, uint32_t slot)
+{
+    struct fq_ring *ring = &session->ring;
+    if (!ring->region) {
+        fq_session_end(session, FQ_COUNT_BAD_NOTIFY, "a notify without a ring");
+        return;
+    }
+    if (!fq_handles_get(&session->slots, slot) && !fq_handles_is_gone(&session->slots, slot)) {
+        fq_session_end(session, FQ_COUNT_BAD_NOTIFY, "a notify for slot %u, which was never given",
+                       slot);
+        return;
+    }
+    uint64_t out = ring->notifies_count + ring->pending_count + (ring->head.tail - ring->posted_tail);
+    if (out >= ring->entries) {
+        fq_session_end(session, FQ_COUNT_BAD_CREDIT, "more than %u notifies in flight",
+                       ring->entries);
+        return;
+    }
+    ring->notifies[(ring->notifies_head + ring->notifies_count) % ring->entries] = slot;
+    ring->notifies_count++;
+    if (!ring->is_starved && !session->host->is_stopping) {
+        (void)fq_ring_drain(session);
+    }
+}
+
+static struct fq_pending *add_pending(struct fq_ring *ring, struct fq_slot *slot, uint32_t handle,
+                                      int status)
+{
+    struct fq_pending *pending = &ring->pending[ring->pending_count++];
+    *pending = (struct fq_pending){.slot = slot,
+                                   .entry = {.slot = handle, .status = status, .base_offset = -1}};
+    if (slot) {
+        pending->entry.notify = slot->notifies++;
+        slot->pending++;
+    }
+    return pending;
+}
+
+static const uint8_t *ring_at(const struct fq_ring *ring)
+{
+    return ring->base + ring->consumed % ring->bytes;
+}
+
+/* The length of a batch that nobody wants; 0: not to be believed. */
+static uint64_t unwanted_bytes(const struct fq_session *session)
+{
+    uint64_t length =
+        (uint64_t)fq_load_be32(ring_at(&session->ring) + FQ_BATCH_LENGTH) + BATCH_BEFORE_LENGTH;
+    return length >= FQ_BATCH_HEADER_BYTES && length <= session->ring.bytes ? length : 0;
+}
+
+static void count_append(struct fq_counters *counters, const struct fq_append_result *result)
+{
+    if (result->duplicate) {
+        fq_count(counters, FQ_COUNT_APPEND_DUPLICATES);
+        return;
+    }
+    fq_count(counters, FQ_COUNT_APPEND_BATCHES);
+    fq_count_add(counters, FQ_COUNT_APPEND_BYTES, (int64_t)result->bytes);
+    fq_count_add(counters, FQ_COUNT_APPEND_RECORDS, result->end_offset - result->base_offset);
+}
+
+/* A batch for a slot in order. 1: taken, *ret_bytes long; 0: starved; negative: the ring is lost. */
+static int append(struct fq_session *session, struct fq_slot *slot, uint64_t *ret_bytes)
+{
+    struct fq_ring *ring = &session->ring;
+    struct fq_counters *counters = session->host->counters;
+    struct fq_append_result result = {.bytes = 0};
+    struct fq_err err;
+    fq_err_clear(&err);
+    int code = fq_partition_append(slot->hosted->partition, ring_at(ring), ring->bytes,
+                                   slot->producer_id, slot->producer_epoch, &result, &err);
+    if (code == FQ_APPEND_STARVED) {
+        return 0;
+    }
+    if (code == 0) {
+        struct fq_pending *pending = add_pending(ring, slot, slot->handle, 0);
+        pending->entry.base_offset = result.base_offset;
+        pending->entry.flags = result.duplicate ? FQ_ACK_DUPLICATE : 0;
+        pending->end_offset = result.end_offset;
+        fq_hosted_touch(slot->hosted);
+        count_append(counters, &result);
+    } else {
+        fq_count_refusal(counters, code);
+        fq_debug("%s: batch refused by partition %u of \"%s\": %s", fq_conn_peer_name(session->conn),
+                 slot->hosted->index, slot->hosted->topic->name, err.text);
+        if (result.bytes == 0) {
+            fq_session_end(session, FQ_COUNT_BAD_BATCH, "%s", err.text);
+            return code;
+        }
+        fq_hosted_touch(slot->hosted); /* its state may have changed */
+        slot->failed = FLASHQ_ERR_SLOT_FAILED;
+        add_pending(ring, slot, slot->handle, code)->entry.detail = result.detail;
+    }
+    *ret_bytes = result.bytes;
+    return 1;
+}
+
+/* A batch of a slot that has failed or is gone: only its room in the ring counts. */
+static int skip(struct fq_session *session, struct fq_slot *slot, uint32_t handle,
+                uint64_t *ret_bytes)
+{
+    *ret_bytes = unwanted_bytes(session);
+    if (*ret_bytes == 0) {
+        fq_session_end(session, FQ_COUNT_BAD_BATCH, "a batch whose length cannot be true");
+        return FLASHQ_ERR_PROTOCOL;
+    }
+    int code = slot ? slot->failed : FLASHQ_ERR_SLOT_FAILED;
+    fq_count_refusal(session->host->counters, code);
+    (void)add_pending(&session->ring, slot, handle, code);
+    return 1;
+}
+
+unsigned fq_ring_drain(struct fq_session *session)
+{
+    struct fq_ring *ring = &session->ring;
+    unsigned taken = 0;
+    bool was_starved = ring->is_starved;
+    ring->is_starved = false;
+    while (ring->notifies_count > 0 && session->state == FQ_SESSION_OPEN) {
+        uint32_t handle = ring->notifies[ring->notifies_head];
+        struct fq_slot *slot = fq_handles_get(&session->slots, handle);
+        uint64_t bytes = 0;
+        int result = slot && slot->failed == 0 ? append(session, slot, &bytes)
+                                               : skip(session, slot, handle, &bytes);
+        if (result < 0) {
+            break;
+        }
+        if (result == 0) {
+            ring->is_starved = true;
+            if (!was_starved) {
+                fq_count(session->host->counters, FQ_COUNT_SEGMENTS_STARVED);
+            }
+            break;
+        }
+        ring->consumed += bytes;
+        ring->notifies_head = (ring->notifies_head + 1) % ring->entries;
+        ring->notifies_count--;
+        taken++;
+    }
+    if (ring->is_starved || ring->pending_count > 0) {
+        fq_session_make_due(session);
+    }
+    return taken;
+}
+
+/* ---- acknowledging -------------------------------------------------------------------------- */
+
+/* Whether the batch's outcome is known, in entry.status. */
+static bool is_decided(struct fq_pending *pending)
+{
+    struct fq_slot *slot = pending->slot;
+    if (pending->entry.status != 0 || !slot || slot->acks == FQ_ACKS_NONE) {
+        return true;
+    }
+    struct fq_hosted *hosted = slot->hosted;
+    if (!hosted || !hosted->partition) { /* deleted under it */
+        pending->entry.status = FLASHQ_ERR_MAYBE_PERSISTED;
+        return true;
+    }
+    if (pending->end_offset <= hosted->high_watermark) {
+        return true;
+    }
+    if (hosted->offline != 0) {
+        pending->entry.status = FLASHQ_ERR_MAYBE_PERSISTED;
+        return true;
+    }
+    return slot->acks == FQ_ACKS_LEADER &&
+           fq_log_durable_end(fq_partition_log(hosted->partition)) >= pending->end_offset;
+}
+
+static void write_entry(struct fq_session *session, struct fq_pending *pending)
+{
+    struct fq_ring *ring = &session->ring;
+    uint8_t *staging = fq_region_base(ring->staging);
+    if (pending->entry.status == FLASHQ_ERR_MAYBE_PERSISTED) {
+        pending->entry.base_offset = -1;
+        fq_count(session->host->counters, FQ_COUNT_APPEND_MAYBE);
+    }
+    memcpy(staging + ring->head.tail % ring->entries * ENTRY_BYTES, &pending->entry, ENTRY_BYTES);
+    ring->head.tail++;
+    if (pending->slot) {
+        pending->slot->pending--;
+    }
+}
+
+/* Moves what is decided from the pending to the staged entries, each slot's in order. */
+static unsigned settle(struct fq_session *session)
+{
+    struct fq_ring *ring = &session->ring;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < ring->pending_count; i++) {
+        struct fq_pending *pending = &ring->pending[i];
+        struct fq_slot *slot = pending->slot;
+        if ((slot && slot->is_held) || !is_decided(pending)) {
+            slot->is_held = true; /* without a slot everything is decided */
+            ring->pending[kept++] = *pending;
+            continue;
+        }
+        write_entry(session, pending);
+        if (slot) {
+            free_slot_if_done(slot);
+        }
+    }
+    unsigned settled = ring->pending_count - kept;
+    ring->pending_count = kept;
+    for (uint32_t i = 0; i < kept; i++) {
+        ring->pending[i].slot->is_held = false;
+    }
+    fq_count_add(session->host->counters, FQ_COUNT_ACKS, settled);
+    return settled;
+}
+
+/* Entries, then the head with its notify; all of it again next time if the fabric is full. */
+static void post(struct fq_session *session)
+{
+    struct fq_ring *ring = &session->ring;
+    struct fq_op ops[3];
+    size_t count = 0;
+    uint64_t from = ring->posted_tail, left = ring->head.tail - from;
+    uint8_t *staging = fq_region_base(ring->staging);
+    while (left > 0) { /* one piece, or two around the ring's end */
+        uint64_t at = from % ring->entries;
+        uint64_t run = ring->entries - at < left ? ring->entries - at : left;
+        ops[count++] = (struct fq_op){.type = FQ_OP_WRITE,
+                                      .remote = ring->acks,
+                                      .remote_offset = HEAD_BYTES + at * ENTRY_BYTES,
+                                      .region = ring->staging,
+                                      .local = staging + at * ENTRY_BYTES,
+                                      .length = run * ENTRY_BYTES};
+        from += run;
+        left -= run;
+    }
+    ops[count++] = (struct fq_op){.type = FQ_OP_WRITE_NOTIFY,
+                                  .remote = ring->acks,
+                                  .local = &ring->head,
+                                  .length = 2 * sizeof(uint64_t),
+                                  .imm = FQ_ACK_NOTIFY_IMM};
+    if (fq_conn_post(session->conn, ops, count) == (int)count) {
+        ring->posted_tail = ring->head.tail;
+        ring->posted_consumed = ring->head.consumed;
+        fq_count(session->host->counters, FQ_COUNT_ACK_ROUNDS);
+    }
+}
+
+unsigned fq_ring_acknowledge(struct fq_session *session)
+{
+    struct fq_ring *ring = &session->ring;
+    if (!ring->region) {
+        return 0;
+    }
+    unsigned settled = ring->pending_count > 0 ? settle(session) : 0;
+    ring->head.consumed = ring->consumed;
+    /* Room alone is told when a quarter of the ring came back: a producer may wait for it while its
+     * batches are being synced. */
+    if (ring->head.tail != ring->posted_tail ||
+        ring->head.consumed - ring->posted_consumed >= ring->bytes / 4) {
+        post(session);
+    }
+    return settled;
+}
+
+bool fq_ring_is_waiting(const struct fq_session *session)
+{
+    const struct fq_ring *ring = &session->ring;
+    return ring->pending_count > 0 || ring->head.tail != ring->posted_tail;
+}
+
+/* ---- going away ----------------------------------------------------------------------------- */
+
+void fq_ring_on_hosted_gone(struct fq_slot *slot)
+{
+    unlink_slot(slot);
+    if (slot->failed == 0) {
+        slot->failed = FLASHQ_ERR_UNKNOWN_TOPIC_ID;
+    }
+    fq_session_make_due(slot->session);
+}
+
+void fq_ring_close(struct fq_session *session)
+{
+    struct fq_ring *ring = &session->ring;
+    for (uint32_t i = 0; i < ring->pending_count; i++) {
+        struct fq_slot *slot = ring->pending[i].slot;
+        if (slot) {
+            slot->pending--;
+            free_slot_if_done(slot);
+        }
+    }
+    ring->pending_count = 0;
+    for (uint32_t i = 0; i < session->slots.used; i++) {
+        struct fq_slot *slot = fq_handles_at(&session->slots, i);
+        if (slot) {
+            close_slot(session, slot);
+            free_slot_if_done(slot);
+        }
+    }
+    if (ring->window) {
+        fq_window_revoke(ring->window);
+        ring->window = NULL;
+        fq_count_add(session->host->counters, FQ_COUNT_RINGS_OPEN, -1);
+    }
+    fq_remote_close(ring->acks);
+    ring->acks = NULL;
+    free_buffers(ring);
+}
