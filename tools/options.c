@@ -34,6 +34,16 @@ static const struct fq_opt *find_name(const struct fq_opt_parser *parser, const 
     return NULL;
 }
 
+static bool is_in(const struct fq_opt *table, const struct fq_opt *opt)
+{
+    for (; table && table->id != 0; table++) {
+        if (table == opt) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int unknown_name(const struct fq_opt_parser *parser, const char *name, size_t length,
                         struct fq_fault *fault)
 {
@@ -67,7 +77,7 @@ static int take_value(struct fq_opt_parser *parser, const char *spelled, const c
 }
 
 static int next_long(struct fq_opt_parser *parser, const char *word, const char **ret_value,
-                     struct fq_fault *fault)
+                     bool *ret_is_common, struct fq_fault *fault)
 {
     const char *name = word + 2, *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
@@ -75,6 +85,7 @@ static int next_long(struct fq_opt_parser *parser, const char *word, const char 
     if (!opt) {
         return unknown_name(parser, name, length, fault);
     }
+    *ret_is_common = is_in(parser->common, opt);
     if (!opt->arg) {
         if (equals) {
             (void)fq_fault_set(fault, "option --%s takes no value", opt->name);
@@ -90,7 +101,7 @@ static int next_long(struct fq_opt_parser *parser, const char *word, const char 
 }
 
 static int next_letter(struct fq_opt_parser *parser, const char **ret_value,
-                       struct fq_fault *fault)
+                       bool *ret_is_common, struct fq_fault *fault)
 {
     char letter = *parser->cluster++;
     const char spelled[] = {'-', letter, '\0'};
@@ -99,6 +110,7 @@ static int next_letter(struct fq_opt_parser *parser, const char **ret_value,
         (void)fq_fault_set(fault, "unknown option %s", spelled);
         return FQ_OPT_FAULT;
     }
+    *ret_is_common = is_in(parser->common, opt);
     if (opt->arg && *parser->cluster != '\0') {
         *ret_value = parser->cluster;
         parser->cluster = NULL;
@@ -110,11 +122,13 @@ static int next_letter(struct fq_opt_parser *parser, const char **ret_value,
     return opt->arg ? take_value(parser, spelled, ret_value, opt, fault) : opt->id;
 }
 
-int fq_opt_next(struct fq_opt_parser *parser, const char **ret_value, struct fq_fault *fault)
+int fq_opt_next(struct fq_opt_parser *parser, const char **ret_value, bool *ret_is_common,
+                struct fq_fault *fault)
 {
     *ret_value = NULL;
+    *ret_is_common = false;
     if (parser->cluster) {
-        return next_letter(parser, ret_value, fault);
+        return next_letter(parser, ret_value, ret_is_common, fault);
     }
     if (parser->index >= parser->argc) {
         return FQ_OPT_END;
@@ -122,17 +136,17 @@ int fq_opt_next(struct fq_opt_parser *parser, const char **ret_value, struct fq_
     const char *word = parser->argv[parser->index++];
     if (!parser->is_over && strcmp(word, "--") == 0) {
         parser->is_over = true;
-        return fq_opt_next(parser, ret_value, fault);
+        return fq_opt_next(parser, ret_value, ret_is_common, fault);
     }
     if (parser->is_over || word[0] != '-' || word[1] == '\0') {
         *ret_value = word;
         return FQ_OPT_ARGUMENT;
     }
     if (word[1] == '-') {
-        return next_long(parser, word, ret_value, fault);
+        return next_long(parser, word, ret_value, ret_is_common, fault);
     }
     parser->cluster = word + 1;
-    return next_letter(parser, ret_value, fault);
+    return next_letter(parser, ret_value, ret_is_common, fault);
 }
 
 void fq_opt_describe(const struct fq_opt *table, struct fq_buf *out)

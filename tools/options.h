@@ -36,7 +36,8 @@ struct fq_opt_parser {
 };
 
 /* The next option's id with its value, FQ_OPT_ARGUMENT with the argument, _END, or _FAULT. */
-int fq_opt_next(struct fq_opt_parser *parser, const char **ret_value, struct fq_fault *fault);
+int fq_opt_next(struct fq_opt_parser *parser, const char **ret_value, bool *ret_is_common,
+                struct fq_fault *fault);
 
 /* Help lines of a table's advertised options. */
 void fq_opt_describe(const struct fq_opt *table, struct fq_buf *out);

@@ -117,8 +117,8 @@ static const struct fq_opt own[] = {
     {4, 'n', NULL, "N", "x"},      {0, 0, NULL, NULL, NULL},
 };
 static const struct fq_opt common[] = {
-    {100, 'b', "brokers", "BROKERS", "x"},
-    {101, 'h', "help", NULL, "x"},
+    {1, 'b', "brokers", "BROKERS", "x"},
+    {2, 'h', "help", NULL, "x"},
     {0, 0, NULL, NULL, NULL},
 };
 
@@ -133,15 +133,17 @@ static const char *parsed(const char *const *words)
     struct fq_opt_parser parser = {.argc = argc, .argv = argv, .own = own, .common = common};
     struct fq_fault fault;
     const char *value;
+    bool is_common;
     int id;
     out[0] = '\0';
-    while ((id = fq_opt_next(&parser, &value, &fault)) != FQ_OPT_END) {
+    while ((id = fq_opt_next(&parser, &value, &is_common, &fault)) != FQ_OPT_END) {
         size_t used = strlen(out);
         if (id == FQ_OPT_FAULT) {
             (void)snprintf(out + used, sizeof out - used, "%s", fault.text);
             break;
         }
-        (void)snprintf(out + used, sizeof out - used, "%d:%s ", id, value ? value : "");
+        (void)snprintf(out + used, sizeof out - used, "%s%d:%s ", is_common ? "c" : "", id,
+                       value ? value : "");
     }
     return out;
 }
@@ -155,7 +157,7 @@ Test(options, every_way_to_write_them)
                      "2:-5 2:-5 2:-5 2:--x ");
     cr_assert_str_eq(PARSED("-eZn7", "-eZ"), "1: 3: 4:7 1: 3: ");
     cr_assert_str_eq(PARSED("-", "--", "-e", "--", "-"), "-1:- -1:-e -1:-- -1:- ");
-    cr_assert_str_eq(PARSED("--from", "end", "-b", "x:1", "--help"), "2:end 100:x:1 101: ");
+    cr_assert_str_eq(PARSED("--from", "end", "-b", "x:1", "--help"), "2:end c1:x:1 c2: ");
     cr_assert_str_eq(PARSED("--offset="), "2: ");
 }
 

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Happy path: send, send, ... flush, close with nothing undelivered, exit 0.
+ *
+ * What can fail: a record by itself (too large, a partition that does not exist) is counted, the first
+ * reason kept, and the next one sent. A queue that stays full, or a handle that is gone, ends the
+ * run: nothing behind it could be sent either. However it ends, the counts and the first error are told
+ * and the exit code is 1.
+ */
+#include "tools/publish.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPORTS_MAX 256
+#define POLL_EVERY 64
+
+static void keep_error(struct fq_publish *publish, int code, const char *text)
+{
+    if (publish->first_error == 0) {
+        publish->first_error = code;
+        (void)snprintf(publish->first_text, sizeof publish->first_text, "%s",
+                       text && text[0] ? text : flashq_strerror(code));
+    }
+}
+
+int fq_publish_open(struct fq_publish *publish)
+{
+    struct fq_cli *cli = publish->cli;
+    cli->errtext[0] = '\0';
+    int result = flashq_producer_open(cli->client, publish->topic, cli->timeout_ms,
+                                      &publish->producer, cli->errtext, sizeof cli->errtext);
+    if (result != 0) {
+        return fq_cli_fail(cli, result, cli->errtext, "%s", publish->topic);
+    }
+    publish->message_max_bytes = -1;
+    publish->started_ns = fq_now_ns();
+    return 0;
+}
+
+static void print_report(struct fq_publish *publish, const flashq_report *report)
+{
+    fq_buf_printf(&publish->cli->out.buf,
+                  "{\"partition\":%" PRId32 ",\"offset\":%" PRId64 ",\"timestamp_ms\":%" PRId64
+                  ",\"duplicate\":%s}\n",
+                  report->partition, report->offset, report->timestamp_ms,
+                  report->duplicate ? "true" : "false");
+}
+
+static void take_report(struct fq_publish *publish, const flashq_report *report)
+{
+    if (report->status == 0) {
+        if (publish->has_report) {
+            print_report(publish, report);
+        }
+        return;
+    }
+    char text[FQ_ERRTEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s%s", flashq_strerror(report->status),
+                   report->persisted == FLASHQ_PERSISTED_MAYBE
+                       ? " (the record may or may not be stored)"
+                       : "");
+    keep_error(publish, report->status, text);
+    publish->failed++;
+}
+
+void fq_publish_poll(struct fq_publish *publish)
+{
+    flashq_report reports[REPORTS_MAX];
+    int count;
+    do {
+        for (size_t i = 0; i < REPORTS_MAX; i++) {
+            reports[i].struct_bytes = sizeof reports[i];
+        }
+        count = flashq_producer_poll(publish->producer, reports, REPORTS_MAX, 0);
+        for (int i = 0; i < count; i++) {
+            take_report(publish, &reports[i]);
+        }
+    } while (count == REPORTS_MAX);
+    (void)fq_out_flush(&publish->cli->out);
+}
+
+static size_t record_bytes(const struct fq_rec *rec)
+{
+    size_t bytes = rec->key_length + rec->value_length;
+    for (size_t i = 0; i < rec->headers_count; i++) {
+        bytes += rec->headers[i].name_length + rec->headers[i].value_length;
+    }
+    return bytes;
+}
+
+/* The topic's message.max.bytes, asked for once; -1 if it cannot be had. */
+static int64_t message_max_bytes(struct fq_publish *publish)
+{
+    flashq_config_entry *entries = NULL;
+    size_t count = 0;
+    struct fq_cli *cli = publish->cli;
+    if (publish->message_max_bytes < 0 &&
+        flashq_topic_config(cli->client, publish->topic, cli->timeout_ms, &entries, &count, NULL,
+                            0) == 0) {
+        for (size_t i = 0; i < count; i++) {
+            if (strcmp(entries[i].key, "message.max.bytes") == 0) {
+                publish->message_max_bytes = strtoll(entries[i].value, NULL, 10);
+            }
+        }
+        flashq_free(entries);
+    }
+    return publish->message_max_bytes;
+}
+
+static void refuse_too_large(struct fq_publish *publish, const struct fq_rec *rec)
+{
+    char text[FQ_ERRTEXT_BYTES], limit[48] = "";
+    if (publish->first_error == 0 && message_max_bytes(publish) > 0) {
+        (void)snprintf(limit, sizeof limit, " = %" PRId64, publish->message_max_bytes);
+    }
+    (void)snprintf(text, sizeof text,
+                   "record %" PRIu64 " has %zu bytes (key, value and headers): over the limit "
+                   "message.max.bytes%s",
+                   publish->taken, record_bytes(rec), limit);
+    keep_error(publish, FLASHQ_ERR_TOO_LARGE, text);
+    publish->failed++;
+}
+
+void fq_publish_refuse(struct fq_publish *publish, const char *text)
+{
+    publish->taken++;
+    publish->failed++;
+    keep_error(publish, FLASHQ_ERR_INVALID, text);
+}
+
+static int pace(struct fq_publish *publish)
+{
+    if (publish->rate <= 0) {
+        return 0;
+    }
+    int64_t due =
+        publish->started_ns + (int64_t)((double)publish->taken / publish->rate * 1000000000.0);
+    if (due > fq_now_ns()) {
+        fq_publish_poll(publish);
+    }
+    return fq_sleep_until_ns(due) ? 0 : FQ_EXIT_FAILED;
+}
+
+int fq_publish_send(struct fq_publish *publish, const struct fq_rec *rec)
+{
+    const flashq_record record = {.struct_bytes = sizeof record,
+                                  .partition = rec->partition,
+                                  .timestamp_ms = rec->timestamp_ms,
+                                  .key = rec->key,
+                                  .key_length = rec->key_length,
+                                  .value = rec->value,
+                                  .value_length = rec->value_length,
+                                  .headers = rec->headers,
+                                  .headers_count = rec->headers_count};
+    if (pace(publish) != 0) {
+        return FQ_EXIT_FAILED;
+    }
+    publish->taken++;
+    int result = flashq_send(publish->producer, &record, publish->cli->timeout_ms);
+    if (publish->taken % POLL_EVERY == 0 || result != 0) {
+        fq_publish_poll(publish);
+    }
+    if (publish->cli->out.is_broken) {
+        return FQ_EXIT_FAILED;
+    }
+    switch (result) {
+    case 0: return 0;
+    case FLASHQ_ERR_TOO_LARGE: refuse_too_large(publish, rec); return 0;
+    case FLASHQ_ERR_INVALID:
+    case FLASHQ_ERR_NOT_FOUND:
+    case FLASHQ_ERR_OFFLINE:
+    case FLASHQ_ERR_TIMESTAMP: {
+        char text[FQ_ERRTEXT_BYTES];
+        (void)snprintf(text, sizeof text, "record %" PRIu64 " (partition %" PRId32 "): %s",
+                       publish->taken, rec->partition, flashq_strerror(result));
+        keep_error(publish, result, text);
+        publish->failed++;
+        return 0;
+    }
+    case FLASHQ_ERR_AGAIN:
+        keep_error(publish, result,
+                   "the queue is full and nothing was acknowledged within the timeout");
+        break;
+    default: keep_error(publish, result, NULL); break;
+    }
+    publish->failed++;
+    return FQ_EXIT_FAILED;
+}
+
+/* Waits as long as acknowledgements keep coming. */
+static void flush(struct fq_publish *publish)
+{
+    flashq_producer_stats stats = {.struct_bytes = sizeof stats};
+    uint64_t done;
+    int result;
+    do {
+        (void)flashq_producer_get_stats(publish->producer, &stats);
+        done = stats.records_acked + stats.records_failed;
+        result = flashq_flush(publish->producer, publish->cli->timeout_ms);
+        fq_publish_poll(publish);
+        (void)flashq_producer_get_stats(publish->producer, &stats);
+    } while (result == FLASHQ_ERR_TIMED_OUT && !fq_interrupted() &&
+             stats.records_acked + stats.records_failed > done);
+    if (result != 0) {
+        keep_error(publish, result, result == FLASHQ_ERR_TIMED_OUT
+                                        ? "no acknowledgement within the timeout"
+                                        : NULL);
+    }
+    publish->acked = stats.records_acked;
+}
+
+int fq_publish_finish(struct fq_publish *publish)
+{
+    int64_t undelivered = 0;
+    flush(publish);
+    int result =
+        flashq_producer_close(publish->producer, publish->cli->timeout_ms, &undelivered);
+    publish->producer = NULL;
+    if (undelivered > 0) {
+        keep_error(publish, result != 0 ? result : FLASHQ_ERR_TIMED_OUT, NULL);
+        publish->failed += (uint64_t)undelivered;
+    }
+    if (publish->first_error != 0 || publish->failed > 0) {
+        fq_cli_warn("%s: %" PRIu64 " of %" PRIu64 " records were not delivered: %s", publish->topic,
+                    publish->failed, publish->taken, publish->first_text);
+        return FQ_EXIT_FAILED;
+    }
+    fq_cli_note("%s: %" PRIu64 " records acknowledged in %.3f s", publish->topic, publish->taken,
+                (double)(fq_now_ns() - publish->started_ns) / 1e9);
+    return publish->cli->out.is_broken ? FQ_EXIT_FAILED : FQ_EXIT_OK;
+}
