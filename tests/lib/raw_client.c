@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/random.h"
+#include "base/crc32c.h"
 #include "wire/record_batch.h"
 
 #define SOURCE_BYTES (4u << 20)
@@ -432,6 +432,87 @@ struct fq_ack_entry raw_ack(struct raw_client *c)
     memcpy(&entry, entries + c->acks_seen % c->entries * sizeof entry, sizeof entry);
     c->acks_seen++;
     return entry;
+}
+
+/* ---- consuming ------------------------------------------------------------------------------ */
+
+int raw_reader_open(struct raw_client *c, const struct fq_uuid *topic, uint32_t partition,
+                    struct fq_reader_open_answer *ret, struct fq_err *err)
+{
+    uint8_t out[256];
+    struct fq_reader_open open = {.topic_id = *topic, .partition = partition};
+    const struct fq_msg *answer =
+        raw_ask(c, out, fq_encode_reader_open(out, sizeof out, ++c->correlation, &open));
+    if (!answer) {
+        return FLASHQ_ERR_CLOSED;
+    }
+    return answer->status != 0 ? fq_msg_error(answer, err)
+                               : fq_decode_reader_open_answer(answer, ret, err);
+}
+
+int raw_segment_open(struct raw_client *c, uint32_t reader, int64_t offset,
+                     struct fq_segment_open_answer *ret, struct fq_err *err)
+{
+    uint8_t out[256];
+    struct fq_segment_open open = {.reader = reader, .offset = offset};
+    const struct fq_msg *answer =
+        raw_ask(c, out, fq_encode_segment_open(out, sizeof out, ++c->correlation, &open));
+    if (!answer) {
+        return FLASHQ_ERR_CLOSED;
+    }
+    return answer->status != 0 ? fq_msg_error(answer, err)
+                               : fq_decode_segment_open_answer(answer, ret, err);
+}
+
+void raw_arm(struct raw_client *c, uint32_t reader, int64_t offset)
+{
+    uint8_t out[256];
+    struct fq_reader_arm arm = {.reader = reader, .offset = offset};
+    int64_t length = fq_encode_reader_arm(out, sizeof out, ++c->correlation, &arm);
+    raw_send(c, out, (size_t)length);
+    raw_pump(c);
+}
+
+bool raw_was_notified(struct raw_client *c, uint32_t imm)
+{
+    for (size_t i = 0; i < c->notifies_count; i++) {
+        if (c->notifies[i] == imm) {
+            c->notifies[i] = c->notifies[--c->notifies_count];
+            return true;
+        }
+    }
+    return false;
+}
+
+struct fq_view raw_view(struct raw_client *c, uint32_t line)
+{
+    struct fq_view view;
+    const uint8_t *map = fq_remote_map(c->views);
+    if (!map) {
+        die("views are read in place over shm only");
+    }
+    memcpy(&view, map + line * sizeof view, sizeof view);
+    if (fq_crc32c(0, &view, sizeof view - sizeof view.crc) != view.crc) {
+        die("a view whose checksum does not fit, with nobody writing");
+    }
+    return view;
+}
+
+int raw_trim(struct raw_client *c, const char *topic, uint32_t partition, int64_t before,
+             int64_t *ret_start, struct fq_err *err)
+{
+    uint8_t out[512];
+    struct fq_trim_answer trimmed;
+    struct fq_trim body = {.name = fq_str_of(topic, strlen(topic)), .partition = partition,
+                           .before_offset = before};
+    const struct fq_msg *answer = raw_ask(c, out, fq_encode_trim(out, sizeof out, ++c->correlation,
+                                                                 &body));
+    if (!answer || answer->status != 0) {
+        return answer ? fq_msg_error(answer, err) : FLASHQ_ERR_CLOSED;
+    }
+    int code = fq_decode_trim_answer(answer, &trimmed, err);
+    *ret_start = trimmed.log_start;
+    return code;
 }
 
 /* ---- counters ------------------------------------------------------------------------------- */

@@ -102,6 +102,19 @@ void raw_produce(struct raw_client *c, uint32_t slot, int64_t producer_id, int32
 struct fq_ack_entry raw_ack(struct raw_client *c);
 uint64_t raw_consumed(const struct raw_client *c);
 
+/* ---- consuming */
+int raw_reader_open(struct raw_client *c, const struct fq_uuid *topic, uint32_t partition,
+                    struct fq_reader_open_answer *ret, struct fq_err *err);
+int raw_segment_open(struct raw_client *c, uint32_t reader, int64_t offset,
+                     struct fq_segment_open_answer *ret, struct fq_err *err);
+void raw_arm(struct raw_client *c, uint32_t reader, int64_t offset);
+/* Whether a notify with this immediate has come since the last call for it. */
+bool raw_was_notified(struct raw_client *c, uint32_t imm);
+/* The view line, read over shm (its CRC is checked). */
+struct fq_view raw_view(struct raw_client *c, uint32_t line);
+int raw_trim(struct raw_client *c, const char *topic, uint32_t partition, int64_t before,
+             int64_t *ret_start, struct fq_err *err);
+
 /* The counter's value, by INFO. */
 int64_t raw_counter(struct raw_client *c, const char *name);
 
