@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The batching policy; see batching.h. Pure. */
+#include "producer/batching.h"
+
+bool fq_batching_sends(const struct fq_batching_question *question)
+{
+    if (question->batch_bytes == 0 || question->in_flight >= question->max_in_flight) {
+        return false;
+    }
+    if (question->is_hurried) {
+        return true;
+    }
+    if (question->age_us < question->linger_us) {
+        return false;
+    }
+    return question->in_flight == 0 || question->batch_bytes >= FQ_BATCHING_GOOD_BYTES;
+}

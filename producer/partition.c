@@ -1,0 +1,618 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A producer's partition; states and invariants in partition.h.
+ *
+ * Happy path: pump numbers the first waiting batch, posts it, moves it to `in_flight`; its ack reports its
+ * records and frees it.
+ * A refusal: the broker refuses everything later on the slot. The refused batch fails, the rest come back as
+ * SLOT_FAILED; once all are answered, the slot is closed, the epoch raised, and they are sent again under new
+ * sequences. A lost connection: what was in flight goes back to the front of `waiting`, under its old
+ * sequences, and the broker recognises what it has.
+ * Thread: any, under the client's lock.
+ */
+#include "producer/partition.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/metadata.h"
+#include "producer/batching.h"
+#include "producer/producer.h"
+
+#define RETRY_FIRST_US 20000
+#define RETRY_MOST_US 1000000
+#define SEQUENCE_REFUSALS_MAX 3
+#define EPOCH_MAX INT16_MAX
+
+static const char *const state_names[] = {
+    [FQ_PPART_UNROUTED] = "unrouted", [FQ_PPART_RING] = "ring",         [FQ_PPART_OPENING] = "opening",
+    [FQ_PPART_OPEN] = "open",         [FQ_PPART_DRAINING] = "draining", [FQ_PPART_DEAD] = "dead"};
+
+#define MAY(state) (1u << (state))
+static const unsigned may_follow[] = {
+    [FQ_PPART_UNROUTED] = MAY(FQ_PPART_RING) | MAY(FQ_PPART_DEAD),
+    [FQ_PPART_RING] = MAY(FQ_PPART_OPENING) | MAY(FQ_PPART_DEAD),
+    [FQ_PPART_OPENING] = MAY(FQ_PPART_OPEN) | MAY(FQ_PPART_RING) | MAY(FQ_PPART_DEAD),
+    [FQ_PPART_OPEN] = MAY(FQ_PPART_DRAINING) | MAY(FQ_PPART_RING) | MAY(FQ_PPART_DEAD),
+    [FQ_PPART_DRAINING] = MAY(FQ_PPART_RING) | MAY(FQ_PPART_DEAD),
+    [FQ_PPART_DEAD] = 0};
+
+static void set_state(struct fq_ppart *ppart, enum fq_ppart_state state)
+{
+    assert(may_follow[ppart->state] & MAY(state));
+    fq_debug("%s/%d: producer %s -> %s", ppart->producer->topic, ppart->index,
+             state_names[ppart->state], state_names[state]);
+    ppart->state = state;
+}
+
+void fq_ppart_init(struct fq_ppart *ppart, struct fq_producer *producer, int32_t index)
+{
+    *ppart = (struct fq_ppart){.producer = producer, .index = index,
+                               .producer_id = producer->producer_id, .max_in_flight = 1,
+                               .block_bytes = FQ_POOL_BLOCK_MIN};
+    fq_chain_init(&ppart->active_node);
+    fq_chain_init(&ppart->ring_node);
+    fq_chain_init(&ppart->in_flight);
+    fq_chain_init(&ppart->refused);
+    fq_chain_init(&ppart->waiting);
+}
+
+bool fq_ppart_is_idle(const struct fq_ppart *ppart)
+{
+    return !ppart->filling && fq_chain_is_empty(&ppart->in_flight) &&
+           fq_chain_is_empty(&ppart->waiting) && fq_chain_is_empty(&ppart->refused);
+}
+
+void fq_ppart_close_batch(struct fq_ppart *ppart)
+{
+    struct fq_batch *batch = ppart->filling;
+    if (!batch) {
+        return;
+    }
+    size_t used = batch->builder.used, most = (size_t)ppart->producer->batch_max_bytes;
+    if (used * 2 > batch->block.bytes && ppart->block_bytes < most) {
+        ppart->block_bytes *= 4; /* it filled up: the next may be larger */
+        ppart->block_bytes = ppart->block_bytes < most ? ppart->block_bytes : most;
+    } else if (used * 16 < batch->block.bytes && ppart->block_bytes > FQ_POOL_BLOCK_MIN) {
+        ppart->block_bytes /= 4;
+        ppart->block_bytes =
+            ppart->block_bytes > FQ_POOL_BLOCK_MIN ? ppart->block_bytes : FQ_POOL_BLOCK_MIN;
+    }
+    fq_chain_append(&ppart->waiting, &batch->node);
+    ppart->filling = NULL;
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+static void forget_slot(struct fq_ppart *ppart)
+{
+    if (ppart->ring) {
+        fq_idmap_remove(&ppart->ring->slots, ppart->slot);
+        if (ppart->ring->user.link) {
+            fq_link_cancel(ppart->ring->user.link, ppart);
+        }
+    }
+}
+
+static void slot_closed(void *context, int status, const struct fq_msg *msg, const char *text)
+{
+    (void)context, (void)status, (void)msg, (void)text;
+}
+
+/* Tells the broker that the slot is not used any more. Nobody waits for the answer. */
+static void close_slot(struct fq_ppart *ppart)
+{
+    struct fq_link *link = ppart->ring->user.link;
+    uint8_t buffer[128];
+    uint32_t correlation = fq_link_correlation(link);
+    int64_t length = fq_encode_producer_close(buffer, sizeof buffer, correlation,
+                                              &(struct fq_slot_ref){.slot = ppart->slot});
+    (void)fq_link_request(link, buffer, length, correlation,
+                          fq_deadline_us(link->engine->now_us, link->engine->config.timeout_ms),
+                          slot_closed, NULL);
+    forget_slot(ppart);
+}
+
+void fq_ppart_fini(struct fq_ppart *ppart)
+{
+    if (!ppart->ring) {
+        return;
+    }
+    bool has_slot = ppart->state == FQ_PPART_OPEN || ppart->state == FQ_PPART_DRAINING;
+    if (has_slot && ppart->in_flight_count == 0) {
+        close_slot(ppart);
+    } else {
+        forget_slot(ppart);
+    }
+    fq_ring_leave(ppart->ring, &ppart->ring_node);
+    ppart->ring = NULL;
+}
+
+static void pause_then_retry(struct fq_ppart *ppart)
+{
+    int64_t pause = RETRY_FIRST_US << (ppart->failures < 6 ? ppart->failures : 6);
+    ppart->failures++;
+    ppart->retry_us = ppart->producer->engine->now_us +
+                      (pause < RETRY_MOST_US ? pause : RETRY_MOST_US);
+}
+
+/* Everything numbered so far is known not to be stored: start anew in the next epoch. */
+static void next_epoch(struct fq_ppart *ppart)
+{
+    if (ppart->epoch == EPOCH_MAX) {
+        ppart->producer_id = (int64_t)(fq_random_u64() >> 1);
+        ppart->epoch = 0;
+    } else {
+        ppart->epoch++;
+    }
+    ppart->next_sequence = 0;
+    ppart->was_opened = false;
+}
+
+static bool is_numbered(const struct fq_ppart *ppart, const struct fq_batch *batch)
+{
+    return batch->length != 0 && batch->epoch == ppart->epoch &&
+           batch->producer_id == ppart->producer_id;
+}
+
+/* The first sequence that will be sent on a slot opened now. */
+static int32_t first_sequence(const struct fq_ppart *ppart)
+{
+    if (!fq_chain_is_empty(&ppart->waiting)) {
+        const struct fq_batch *first = fq_chain_item(ppart->waiting.next, struct fq_batch, node);
+        if (is_numbered(ppart, first)) {
+            return first->base_sequence;
+        }
+    }
+    return ppart->next_sequence;
+}
+
+/* Fails everything that waits; what was written once may be stored. */
+static void fail_waiting(struct fq_ppart *ppart, int code)
+{
+    fq_ppart_close_batch(ppart);
+    while (!fq_chain_is_empty(&ppart->waiting)) {
+        struct fq_batch *batch = fq_chain_item(ppart->waiting.next, struct fq_batch, node);
+        fq_chain_remove(&batch->node);
+        fq_producer_batch_done(ppart->producer, batch, code,
+                               batch->was_written ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1,
+                               false, false);
+    }
+}
+
+void fq_ppart_die(struct fq_ppart *ppart, int code)
+{
+    if (ppart->state != FQ_PPART_DEAD) {
+        ppart->dead_code = code;
+        fq_chain_splice_front(&ppart->waiting, &ppart->refused);
+        fq_chain_splice_front(&ppart->waiting, &ppart->in_flight);
+        ppart->in_flight_count = 0;
+        forget_slot(ppart);
+        set_state(ppart, FQ_PPART_DEAD);
+    }
+    fail_waiting(ppart, code);
+}
+
+/* What a refusal to open means. */
+static void open_refused(struct fq_ppart *ppart, int code, const char *text)
+{
+    struct fq_producer *producer = ppart->producer;
+    fq_producer_note_error(producer, code, text);
+    switch (code) {
+    case FLASHQ_ERR_UNKNOWN_TOPIC_ID:
+    case FLASHQ_ERR_NOT_FOUND:
+        fq_ppart_die(ppart, FLASHQ_ERR_UNKNOWN_TOPIC_ID);
+        return;
+    case FLASHQ_ERR_NOT_LEADER:
+        ppart->wants_reroute = true;
+        fq_producer_refresh(producer);
+        break;
+    case FLASHQ_ERR_UNREACHABLE:
+    case FLASHQ_ERR_CLOSED:
+    case FLASHQ_ERR_TIMED_OUT:
+    case FLASHQ_ERR_AGAIN:
+    case FLASHQ_ERR_BUSY:
+    case FLASHQ_ERR_SHUTTING_DOWN:
+    case FLASHQ_ERR_NO_MEMORY: break; /* may pass: the delivery timeout bounds it */
+    case FLASHQ_ERR_FENCED:           /* somebody else drew our number */
+        fail_waiting(ppart, code);
+        ppart->producer_id = (int64_t)(fq_random_u64() >> 1);
+        ppart->epoch = 0;
+        ppart->next_sequence = 0;
+        break;
+    default: fail_waiting(ppart, code); break;
+    }
+    pause_then_retry(ppart);
+}
+
+static void slot_opened(void *context, int status, const struct fq_msg *msg, const char *text)
+{
+    struct fq_ppart *ppart = context;
+    struct fq_producer_open_answer answer;
+    struct fq_err err = {0};
+    if (!msg && status == FLASHQ_ERR_UNREACHABLE) {
+        return; /* the ring tells */
+    }
+    set_state(ppart, FQ_PPART_RING);
+    if (status == 0) {
+        status = fq_decode_producer_open_answer(msg, &answer, &err);
+        text = err.text;
+    }
+    if (status != 0) {
+        open_refused(ppart, status, text);
+        return;
+    }
+    int64_t missing = (int64_t)first_sequence(ppart) - ((int64_t)answer.last_sequence + 1);
+    if (answer.last_sequence >= 0 && missing > 0) {
+        /* A batch given up before was not stored, so none after it was: number them anew. */
+        ppart->slot = answer.slot;
+        close_slot(ppart);
+        next_epoch(ppart);
+        return;
+    }
+    if (fq_idmap_set(&ppart->ring->slots, answer.slot, ppart) != 0) {
+        open_refused(ppart, FLASHQ_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    struct fq_producer *producer = ppart->producer;
+    unsigned most = (unsigned)producer->engine->config.max_in_flight;
+    ppart->slot = answer.slot;
+    ppart->max_in_flight = answer.max_in_flight > 0 && answer.max_in_flight < most
+                               ? answer.max_in_flight
+                               : most;
+    if (answer.message_max_bytes > 0 && answer.message_max_bytes < producer->message_max_bytes) {
+        producer->message_max_bytes = answer.message_max_bytes;
+    }
+    ppart->notifies_posted = ppart->notifies_acked = 0;
+    ppart->was_opened = true;
+    ppart->failures = 0;
+    set_state(ppart, FQ_PPART_OPEN);
+    (void)fq_ppart_pump(ppart, producer->engine->now_us);
+}
+
+static void open_slot(struct fq_ppart *ppart, int64_t now_us)
+{
+    struct fq_producer *producer = ppart->producer;
+    struct fq_link *link = ppart->ring->user.link;
+    uint8_t buffer[256];
+    struct fq_producer_open open = {
+        .topic_id = producer->topic_id, .partition = (uint32_t)ppart->index,
+        .producer_id = ppart->producer_id, .producer_epoch = ppart->epoch,
+        .next_sequence = first_sequence(ppart), .acks = (uint8_t)producer->engine->config.acks};
+    uint32_t correlation = fq_link_correlation(link);
+    int64_t length = fq_encode_producer_open(buffer, sizeof buffer, correlation, &open);
+    int code = fq_link_request(link, buffer, length, correlation,
+                               fq_deadline_us(now_us, producer->engine->config.timeout_ms),
+                               slot_opened, ppart);
+    if (code == 0) {
+        set_state(ppart, FQ_PPART_OPENING);
+    } else {
+        open_refused(ppart, code, NULL);
+    }
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+/* The next batch to send, or NULL: the first that waits, else the one being filled if it should go. */
+static struct fq_batch *next_batch(struct fq_ppart *ppart, int64_t now_us)
+{
+    struct fq_producer *producer = ppart->producer;
+    struct fq_batch *batch = ppart->filling;
+    if (fq_chain_is_empty(&ppart->waiting) && batch) {
+        struct fq_batching_question question = {
+            .batch_bytes = batch->builder.used, .in_flight = ppart->in_flight_count,
+            .max_in_flight = ppart->max_in_flight, .age_us = now_us - batch->created_us,
+            .linger_us = producer->engine->config.linger_ms * 1000,
+            .is_hurried = batch->id <= producer->hurry_to_id || producer->starved > 0 ||
+                          !fq_chain_is_empty(&batch->syncs)};
+        if (fq_batching_sends(&question)) {
+            fq_ppart_close_batch(ppart);
+        }
+    }
+    return fq_chain_is_empty(&ppart->waiting)
+               ? NULL
+               : fq_chain_item(ppart->waiting.next, struct fq_batch, node);
+}
+
+/* Gives the batch its sequence; false: not now. */
+static bool number(struct fq_ppart *ppart, struct fq_batch *batch)
+{
+    struct fq_producer *producer = ppart->producer;
+    const struct fq_client_config *config = &producer->engine->config;
+    if (is_numbered(ppart, batch)) {
+        return true;
+    }
+    int32_t count = batch->builder.records_count;
+    if (ppart->next_sequence > INT32_MAX - count) {
+        if (ppart->in_flight_count == 0) { /* the numbers are used up: the next epoch begins at 0 */
+            close_slot(ppart);
+            next_epoch(ppart);
+            set_state(ppart, FQ_PPART_RING);
+        }
+        return false;
+    }
+    struct fq_batch_numbering how = {
+        .producer_id = ppart->producer_id, .epoch = ppart->epoch,
+        .base_sequence = ppart->next_sequence, .codec = (enum fq_codec)config->codec,
+        .level = (int)config->compression_level, .compressor = &producer->compressor,
+        .pool = &producer->pool};
+    int code = fq_batch_number(batch, &how);
+    assert(code == 0); /* a batch with records always finishes */
+    ppart->next_sequence += count;
+    return true;
+}
+
+static void post(struct fq_ppart *ppart, struct fq_batch *batch)
+{
+    struct fq_producer *producer = ppart->producer;
+    fq_chain_remove(&batch->node);
+    fq_chain_append(&ppart->in_flight, &batch->node);
+    ppart->in_flight_count++;
+    ppart->notifies_posted++;
+    producer->stats.batches_resent += batch->was_written;
+    producer->stats.batches_sent++;
+    producer->stats.batch_bytes += batch->length;
+    batch->was_written = true;
+    fq_ring_post(ppart->ring, ppart->slot, batch);
+    if (producer->engine->config.acks == FQ_ACKS_NONE && !batch->is_reported) {
+        fq_producer_batch_done(producer, batch, 0, FLASHQ_PERSISTED_MAYBE, -1, false, true);
+    }
+}
+
+static bool send_batches(struct fq_ppart *ppart, int64_t now_us)
+{
+    bool has_sent = false;
+    struct fq_batch *batch;
+    while (ppart->state == FQ_PPART_OPEN && ppart->in_flight_count < ppart->max_in_flight &&
+           (batch = next_batch(ppart, now_us)) != NULL && number(ppart, batch)) {
+        if (batch->length > ppart->ring->window_bytes) {
+            char text[160];
+            (void)snprintf(text, sizeof text,
+                           "a batch of %zu bytes exceeds the broker's producer.window.bytes (%llu)",
+                           batch->length, (unsigned long long)ppart->ring->window_bytes);
+            fq_producer_note_error(ppart->producer, FLASHQ_ERR_TOO_LARGE, text);
+            fq_chain_remove(&batch->node);
+            ppart->next_sequence = batch->base_sequence; /* it was the last numbered */
+            fq_producer_batch_done(ppart->producer, batch, FLASHQ_ERR_TOO_LARGE, FLASHQ_PERSISTED_NO,
+                                   -1, false, false);
+            continue;
+        }
+        if (!fq_ring_has_room(ppart->ring, batch->length)) {
+            break;
+        }
+        post(ppart, batch);
+        has_sent = true;
+    }
+    return has_sent;
+}
+
+bool fq_ppart_pump(struct fq_ppart *ppart, int64_t now_us)
+{
+    switch (ppart->state) {
+    case FQ_PPART_OPEN: return send_batches(ppart, now_us);
+    case FQ_PPART_RING:
+        if (ppart->wants_reroute) {
+            fq_producer_refresh(ppart->producer);
+        } else if (ppart->ring->state == FQ_RING_OPEN && now_us >= ppart->retry_us) {
+            open_slot(ppart, now_us);
+        } else {
+            fq_ring_step(ppart->ring, now_us);
+        }
+        break;
+    case FQ_PPART_UNROUTED: fq_producer_refresh(ppart->producer); break;
+    case FQ_PPART_OPENING:
+    case FQ_PPART_DRAINING: break;
+    case FQ_PPART_DEAD: fail_waiting(ppart, ppart->dead_code); break;
+    }
+    return false;
+}
+
+int64_t fq_ppart_next_deadline_us(const struct fq_ppart *ppart)
+{
+    if (ppart->state == FQ_PPART_RING && ppart->ring->state == FQ_RING_OPEN) {
+        return ppart->retry_us;
+    }
+    if (ppart->state == FQ_PPART_RING && fq_link_is_up(ppart->ring->user.link) &&
+        ppart->ring->state == FQ_RING_CLOSED) {
+        return ppart->ring->retry_us;
+    }
+    if (ppart->state == FQ_PPART_OPEN && ppart->filling && ppart->in_flight_count == 0) {
+        return ppart->filling->created_us + ppart->producer->engine->config.linger_ms * 1000;
+    }
+    return INT64_MAX;
+}
+
+void fq_ppart_reroute(struct fq_ppart *ppart, struct fq_link *link)
+{
+    struct fq_ring *ring;
+    if (ppart->state != FQ_PPART_UNROUTED && ppart->state != FQ_PPART_RING) {
+        return; /* it works where it is, or says so itself */
+    }
+    ppart->wants_reroute = false;
+    if (ppart->ring && ppart->ring->user.link == link) {
+        return;
+    }
+    if (fq_ring_of(link, &ring) != 0) {
+        ppart->wants_reroute = true;
+        return;
+    }
+    if (ppart->ring) {
+        fq_ring_leave(ppart->ring, &ppart->ring_node);
+    }
+    ppart->ring = ring;
+    fq_ring_join(ring, &ppart->ring_node);
+    if (ppart->state == FQ_PPART_UNROUTED) {
+        set_state(ppart, FQ_PPART_RING);
+    }
+}
+
+/* ---- acknowledgements ----------------------------------------------------------------------- */
+
+static void all_answered(struct fq_ppart *ppart)
+{
+    close_slot(ppart);
+    next_epoch(ppart);
+    fq_chain_splice_front(&ppart->waiting, &ppart->refused);
+    set_state(ppart, FQ_PPART_RING);
+}
+
+/* The first refusal of a slot, or what follows it. The batch has left `in_flight`. */
+static void refused(struct fq_ppart *ppart, struct fq_batch *batch, const struct fq_ack_entry *entry)
+{
+    struct fq_producer *producer = ppart->producer;
+    char text[160];
+    int status = entry->status;
+    bool again = status == FLASHQ_ERR_SLOT_FAILED || status == FLASHQ_ERR_BUSY ||
+                 status == FLASHQ_ERR_SHUTTING_DOWN || status == FLASHQ_ERR_NOT_LEADER;
+    if (status == FLASHQ_ERR_SEQUENCE && batch->refusals++ < SEQUENCE_REFUSALS_MAX) {
+        again = true; /* something before it was given up and is not stored */
+    }
+    if (status == FLASHQ_ERR_NOT_LEADER) {
+        ppart->wants_reroute = true;
+        fq_producer_refresh(producer);
+    }
+    if (again && !batch->is_reported) {
+        if (status != FLASHQ_ERR_SLOT_FAILED && status != FLASHQ_ERR_SEQUENCE) {
+            pause_then_retry(ppart);
+        }
+        fq_chain_append(&ppart->refused, &batch->node);
+        return;
+    }
+    if (!again) {
+        if (status == FLASHQ_ERR_TOO_LARGE || status == FLASHQ_ERR_TIMESTAMP) {
+            (void)snprintf(text, sizeof text, "refused by the broker: %s (limit %lld)",
+                           fq_err_describe(status), (long long)entry->detail);
+        } else {
+            (void)snprintf(text, sizeof text, "refused by the broker: %s", fq_err_describe(status));
+        }
+        fq_producer_note_error(producer, status, text);
+    }
+    fq_producer_batch_done(producer, batch, status,
+                           status == FLASHQ_ERR_MAYBE_PERSISTED ? FLASHQ_PERSISTED_MAYBE
+                                                                : FLASHQ_PERSISTED_NO,
+                           -1, false, false);
+}
+
+bool fq_ppart_acked(struct fq_ppart *ppart, const struct fq_ack_entry *entry)
+{
+    bool is_expected = ppart->state == FQ_PPART_OPEN || ppart->state == FQ_PPART_DRAINING;
+    if (!is_expected || entry->notify != ppart->notifies_acked ||
+        ppart->notifies_acked == ppart->notifies_posted || entry->status > 0 ||
+        (entry->status == 0 && (entry->base_offset < 0 || ppart->state == FQ_PPART_DRAINING))) {
+        return false;
+    }
+    struct fq_batch *batch = fq_chain_item(ppart->in_flight.next, struct fq_batch, node);
+    fq_chain_remove(&batch->node);
+    ppart->in_flight_count--;
+    ppart->notifies_acked++;
+    if (entry->status == 0) {
+        fq_producer_batch_done(ppart->producer, batch, 0, FLASHQ_PERSISTED_YES, entry->base_offset,
+                               (entry->flags & FQ_ACK_DUPLICATE) != 0, false);
+    } else {
+        if (ppart->state == FQ_PPART_OPEN) {
+            set_state(ppart, FQ_PPART_DRAINING);
+        }
+        refused(ppart, batch, entry);
+    }
+    if (ppart->state == FQ_PPART_DRAINING && ppart->in_flight_count == 0) {
+        all_answered(ppart);
+    }
+    return true;
+}
+
+/* ---- the ring comes and goes ------------------------------------------------------------------ */
+
+void fq_ppart_ring_up(struct fq_ring *ring)
+{
+    for (struct fq_chain *at = ring->pparts.next, *next; at != &ring->pparts; at = next) {
+        next = at->next;
+        struct fq_ppart *ppart = fq_chain_item(at, struct fq_ppart, ring_node);
+        ppart->retry_us = 0;
+        if (!fq_ppart_is_idle(ppart)) {
+            (void)fq_ppart_pump(ppart, ring->engine->now_us);
+        }
+    }
+}
+
+/* Drops what nobody waits for any more from what goes back to be sent again. */
+static void drop_reported(struct fq_ppart *ppart, struct fq_chain *chain)
+{
+    for (struct fq_chain *at = chain->next, *next; at != chain; at = next) {
+        next = at->next;
+        struct fq_batch *batch = fq_chain_item(at, struct fq_batch, node);
+        if (batch->is_reported) {
+            fq_chain_remove(&batch->node);
+            fq_producer_batch_free(ppart->producer, batch);
+        }
+    }
+}
+
+void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text)
+{
+    for (struct fq_chain *at = ring->pparts.next, *next; at != &ring->pparts; at = next) {
+        next = at->next;
+        struct fq_ppart *ppart = fq_chain_item(at, struct fq_ppart, ring_node);
+        if (ppart->state == FQ_PPART_DEAD || ppart->state == FQ_PPART_RING) {
+            continue;
+        }
+        ppart->producer->stats.reconnects++;
+        fq_producer_note_error(ppart->producer, code, text);
+        bool was_draining = ppart->state == FQ_PPART_DRAINING;
+        drop_reported(ppart, &ppart->in_flight);
+        fq_chain_splice_front(&ppart->waiting, &ppart->in_flight);
+        ppart->in_flight_count = 0;
+        fq_chain_splice_front(&ppart->waiting, &ppart->refused);
+        if (was_draining) {
+            next_epoch(ppart); /* after a refusal nothing later was stored: that is definite */
+        }
+        fq_link_cancel(ring->user.link, ppart);
+        set_state(ppart, FQ_PPART_RING);
+    }
+}
+
+void fq_ppart_ring_refused(struct fq_ring *ring, int code, const char *text)
+{
+    for (struct fq_chain *at = ring->pparts.next, *next; at != &ring->pparts; at = next) {
+        next = at->next;
+        struct fq_ppart *ppart = fq_chain_item(at, struct fq_ppart, ring_node);
+        fq_producer_note_error(ppart->producer, code, text);
+    }
+}
+
+/* ---- giving up ------------------------------------------------------------------------------ */
+
+int64_t fq_ppart_expire(struct fq_ppart *ppart, int64_t now_us)
+{
+    struct fq_producer *producer = ppart->producer;
+    int64_t span = producer->engine->config.delivery_timeout_ms * 1000;
+    for (struct fq_chain *at = ppart->in_flight.next; at != &ppart->in_flight; at = at->next) {
+        struct fq_batch *batch = fq_chain_item(at, struct fq_batch, node);
+        if (batch->is_reported) {
+            continue;
+        }
+        if (batch->created_us + span > now_us) {
+            return batch->created_us + span;
+        }
+        /* Its memory stays until the answer or the end of the connection: it may still be written. */
+        fq_producer_batch_done(producer, batch, FLASHQ_ERR_TIMED_OUT, FLASHQ_PERSISTED_MAYBE, -1,
+                               false, true);
+    }
+    if (fq_chain_is_empty(&ppart->waiting) && ppart->filling &&
+        ppart->filling->created_us + span <= now_us) {
+        fq_ppart_close_batch(ppart);
+    }
+    while (!fq_chain_is_empty(&ppart->waiting)) {
+        struct fq_batch *batch = fq_chain_item(ppart->waiting.next, struct fq_batch, node);
+        if (batch->created_us + span > now_us) {
+            return batch->created_us + span;
+        }
+        fq_chain_remove(&batch->node);
+        fq_producer_batch_done(producer, batch, FLASHQ_ERR_TIMED_OUT,
+                               batch->was_written ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1,
+                               false, false);
+    }
+    return ppart->filling ? ppart->filling->created_us + span : INT64_MAX;
+}

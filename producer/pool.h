@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A producer's memory for batches: a buddy allocator over regions that grow on demand up to `queue.bytes`
+ * and are kept. No system call once grown. Thread: under the client's lock.
+ */
+#ifndef FQ_PRODUCER_POOL_H
+#define FQ_PRODUCER_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/chain.h"
+#include "fabric/fabric.h"
+
+#define FQ_POOL_BLOCK_MIN ((size_t)16 << 10)
+#define FQ_POOL_ORDERS 16 /* 16 KiB to 512 MiB */
+
+struct fq_pool_chunk;
+
+struct fq_block {
+    uint8_t *data;
+    size_t bytes;
+    struct fq_region *region;
+    struct fq_pool_chunk *chunk; /* NULL: no block */
+};
+
+struct fq_pool {
+    struct fq_chain free[FQ_POOL_ORDERS];
+    struct fq_chain chunks;
+    size_t limit_bytes, grown_bytes, used_bytes;
+};
+
+void fq_pool_init(struct fq_pool *pool, size_t limit_bytes);
+void fq_pool_fini(struct fq_pool *pool);
+/* A block of at least `bytes` (a power of two); FLASHQ_ERR_AGAIN when the limit is reached, NO_MEMORY when
+ * the system has none. */
+int fq_pool_alloc(struct fq_pool *pool, size_t bytes, struct fq_block *ret);
+void fq_pool_free(struct fq_pool *pool, struct fq_block *block); /* an empty one is fine */
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ring of reports; see reports.h. When it cannot grow for want of memory it drops as if it were full. */
+#include "producer/reports.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CAPACITY_FIRST 64
+
+void fq_reports_init(struct fq_reports *reports, size_t limit)
+{
+    *reports = (struct fq_reports){.limit = limit};
+}
+
+void fq_reports_fini(struct fq_reports *reports)
+{
+    free(reports->items);
+    *reports = (struct fq_reports){0};
+}
+
+static void grow(struct fq_reports *reports)
+{
+    size_t capacity = reports->capacity ? reports->capacity * 2 : CAPACITY_FIRST;
+    capacity = capacity < reports->limit ? capacity : reports->limit;
+    if (capacity <= reports->capacity) {
+        return;
+    }
+    flashq_report *items = malloc(capacity * sizeof *items);
+    if (!items) {
+        return;
+    }
+    for (size_t i = 0; i < reports->count; i++) {
+        items[i] = reports->items[(reports->first + i) % reports->capacity];
+    }
+    free(reports->items);
+    reports->items = items;
+    reports->capacity = capacity;
+    reports->first = 0;
+}
+
+void fq_reports_push(struct fq_reports *reports, const flashq_report *report)
+{
+    if (reports->count == reports->capacity) {
+        grow(reports);
+    }
+    if (reports->capacity == 0) {
+        reports->dropped++;
+        return;
+    }
+    if (reports->count == reports->capacity) {
+        reports->first = (reports->first + 1) % reports->capacity;
+        reports->count--;
+        reports->dropped++;
+    }
+    size_t at = (reports->first + reports->count) % reports->capacity;
+    reports->items[at] = *report;
+    reports->items[at].struct_bytes = sizeof *report;
+    reports->count++;
+}
+
+size_t fq_reports_pop(struct fq_reports *reports, flashq_report *out, size_t max)
+{
+    size_t taken = 0;
+    for (; taken < max && reports->count > 0; taken++) {
+        out[taken] = reports->items[reports->first];
+        reports->first = (reports->first + 1) % reports->capacity;
+        reports->count--;
+    }
+    return taken;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The producers' side of one connection: the window into the broker's ring, where the next batch goes in it,
+ * and the ack ring in this process's memory, where the answers come. One per link, shared by all partitions
+ * of all producers of the client on that link.
+ *
+ *   CLOSED --link up--> OPENING --answer--> OPEN --link down--> CLOSED
+ *
+ * In OPEN: posted - acked <= entries (notify credits), written - consumed <= window_bytes. What the broker
+ * writes into the ack ring is checked against both; a broker that breaks them loses the connection.
+ */
+#ifndef FQ_PRODUCER_RING_H
+#define FQ_PRODUCER_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/idmap.h"
+#include "client/link.h"
+#include "producer/batch.h"
+
+enum fq_ring_state { FQ_RING_CLOSED, FQ_RING_OPENING, FQ_RING_OPEN };
+
+struct fq_ring {
+    struct fq_link_user user;
+    struct fq_engine *engine;
+    enum fq_ring_state state;
+    struct fq_chain pparts;        /* that use it */
+    struct fq_idmap slots;         /* slot -> struct fq_ppart */
+
+    struct fq_region *ack_region;  /* struct fq_ack_head, then entries */
+    struct fq_window *ack_window;
+    uint32_t entries;
+    uint64_t posted, acked;        /* notifies */
+
+    struct fq_remote *window;
+    uint64_t window_bytes;
+    uint64_t written, consumed;    /* bytes since the ring was opened */
+
+    struct fq_batch *posting;      /* handed to the transport in part */
+    uint32_t posting_slot;
+    size_t posting_done;
+    int64_t retry_us;              /* after a refused RING_OPEN */
+    bool is_going_down;            /* inside on_down: the link fails already */
+};
+
+/* The ring of a link, made on first use. */
+int fq_ring_of(struct fq_link *link, struct fq_ring **ret);
+/* A partition joins (it is told through fq_ppart_ring_*) or leaves; without partitions and without a
+ * connection the ring is freed. */
+void fq_ring_join(struct fq_ring *ring, struct fq_chain *ppart_node);
+void fq_ring_leave(struct fq_ring *ring, struct fq_chain *ppart_node);
+
+/* Whether a batch of `length` can be posted now. */
+bool fq_ring_has_room(const struct fq_ring *ring, size_t length);
+/* Writes a batch and its notify. There must be room. */
+void fq_ring_post(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch);
+/* Takes the acknowledgements that have come; true if there were any. Cheap when there are none. */
+bool fq_ring_take_acks(struct fq_ring *ring);
+/* Retries what could not be opened. */
+void fq_ring_step(struct fq_ring *ring, int64_t now_us);
+
+#endif

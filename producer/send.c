@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One record into the queue: check, choose the partition, find room in its batch, append, send if the policy
+ * says so.
+ *
+ * What can fail: a bad record (INVALID, TOO_LARGE, NOT_FOUND: the text is kept for
+ * flashq_producer_last_error), a full queue (AGAIN by the deadline), a topic that is gone
+ * (UNKNOWN_TOPIC_ID). A record refused here was never in the queue.
+ * Thread: any, under the client's lock. No allocation and no system call per record once warm.
+ */
+#include "producer/send.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define DRIVE_EVERY_SENDS 64
+#define DRIVE_EVERY_US 200
+#define HEADERS_ON_STACK 16
+
+/* ---- checking ------------------------------------------------------------------------------- */
+
+static int refuse(struct fq_producer *producer, int code, const char *text)
+{
+    fq_producer_note_error(producer, code, text);
+    return code;
+}
+
+static int check_headers(struct fq_producer *producer, const flashq_record *record,
+                         uint64_t *ret_bytes)
+{
+    uint64_t bytes = 0;
+    if (record->headers_count > FQ_LIMIT_RECORD_HEADERS) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "%zu headers exceed the limit of %d", record->headers_count,
+                       FQ_LIMIT_RECORD_HEADERS);
+        return refuse(producer, FLASHQ_ERR_LIMIT, text);
+    }
+    if (record->headers_count > 0 && !record->headers) {
+        return refuse(producer, FLASHQ_ERR_INVALID, "headers are NULL, but their count is not 0");
+    }
+    for (size_t i = 0; i < record->headers_count; i++) {
+        const flashq_header *header = &record->headers[i];
+        if (!header->name || (!header->value && header->value_length > 0)) {
+            return refuse(producer, FLASHQ_ERR_INVALID,
+                          "a header's name is NULL, or its value is NULL with a length");
+        }
+        bytes += (header->name_length ? header->name_length : strlen(header->name));
+        bytes += header->value_length;
+    }
+    *ret_bytes = bytes;
+    return 0;
+}
+
+static int check_timestamp(struct fq_producer *producer, int64_t timestamp_ms)
+{
+    if (timestamp_ms == FLASHQ_TIMESTAMP_NOW) {
+        return 0;
+    }
+    if (timestamp_ms < 0) {
+        return refuse(producer, FLASHQ_ERR_TIMESTAMP, "the timestamp is negative (before 1970)");
+    }
+    int64_t ahead = producer->timestamp_max_ahead_ms;
+    if (ahead >= 0 && timestamp_ms - ahead > fq_wall_ms()) {
+        char text[160];
+        (void)snprintf(text, sizeof text,
+                       "timestamp %lld is more than timestamp.max.ahead (%lld ms) ahead of the clock",
+                       (long long)timestamp_ms, (long long)ahead);
+        return refuse(producer, FLASHQ_ERR_TIMESTAMP, text);
+    }
+    return 0;
+}
+
+/* Sets *ret_bytes to what counts against message.max.bytes: key, value and headers. */
+static int check(struct fq_producer *producer, const flashq_record *record, uint64_t *ret_bytes)
+{
+    uint64_t headers;
+    if (!record || record->struct_bytes < sizeof *record) {
+        return refuse(producer, FLASHQ_ERR_INVALID,
+                      "no record, or its struct_bytes is not sizeof(flashq_record)");
+    }
+    if ((!record->key && record->key_length > 0) || (!record->value && record->value_length > 0)) {
+        return refuse(producer, FLASHQ_ERR_INVALID, "a NULL key or value has a length");
+    }
+    int code = check_headers(producer, record, &headers);
+    if (code != 0) {
+        return code;
+    }
+    uint64_t limit = (uint64_t)producer->message_max_bytes;
+    if (record->key_length > limit || record->value_length > limit || headers > limit ||
+        record->key_length + record->value_length + headers > limit) {
+        char text[160];
+        (void)snprintf(text, sizeof text, "a record of %llu bytes exceeds message.max.bytes (%llu)",
+                       (unsigned long long)record->key_length + record->value_length + headers,
+                       (unsigned long long)limit);
+        return refuse(producer, FLASHQ_ERR_TOO_LARGE, text);
+    }
+    code = check_timestamp(producer, record->timestamp_ms);
+    if (code != 0) {
+        return code;
+    }
+    *ret_bytes = record->key_length + record->value_length + headers;
+    return 0;
+}
+
+/* ---- room ----------------------------------------------------------------------------------- */
+
+static struct fq_batch *spare_batch(struct fq_producer *producer)
+{
+    struct fq_batch *batch;
+    if (fq_chain_is_empty(&producer->spare)) {
+        batch = calloc(1, sizeof *batch);
+        if (!batch) {
+            return NULL;
+        }
+    } else {
+        batch = fq_chain_item(producer->spare.next, struct fq_batch, node);
+        fq_chain_remove(&batch->node);
+        struct fq_sent *sent = batch->sent;
+        size_t capacity = batch->sent_capacity;
+        *batch = (struct fq_batch){.sent = sent, .sent_capacity = capacity};
+    }
+    fq_chain_init(&batch->node);
+    fq_chain_init(&batch->order);
+    fq_chain_init(&batch->syncs);
+    return batch;
+}
+
+/* A new batch with room for `record_bytes`. AGAIN when there is no memory for it now. */
+static int begin_batch(struct fq_ppart *ppart, size_t record_bytes)
+{
+    struct fq_producer *producer = ppart->producer;
+    struct fq_block block;
+    size_t least = record_bytes + FQ_BATCH_HEADER_BYTES;
+    size_t usual = ppart->block_bytes > least ? ppart->block_bytes : least;
+    int code = fq_pool_alloc(&producer->pool, usual, &block);
+    if (code == FLASHQ_ERR_AGAIN && usual > least) {
+        code = fq_pool_alloc(&producer->pool, least, &block);
+    }
+    if (code != 0) {
+        return code;
+    }
+    struct fq_batch *batch = spare_batch(producer);
+    if (!batch) {
+        fq_pool_free(&producer->pool, &block);
+        return FLASHQ_ERR_NO_MEMORY;
+    }
+    /* One record may be larger than batch.max.bytes; more than one may not. */
+    size_t most = (size_t)producer->batch_max_bytes > least ? (size_t)producer->batch_max_bytes : least;
+    batch->block = block;
+    batch->ppart = ppart;
+    batch->id = ++producer->last_batch_id;
+    batch->created_us = fq_mono_us();
+    fq_batch_builder_init(&batch->builder, block.data, block.bytes < most ? block.bytes : most);
+    fq_chain_append(&producer->outstanding, &batch->order);
+    ppart->filling = batch;
+    if (fq_chain_is_empty(&producer->active)) {
+        producer->expire_us = batch->created_us; /* nobody looked while there was nothing */
+    }
+    if (fq_chain_is_empty(&ppart->active_node)) {
+        fq_chain_append(&producer->active, &ppart->active_node);
+    }
+    return 0;
+}
+
+static int room_for_sent(struct fq_batch *batch)
+{
+    size_t count = (size_t)batch->builder.records_count;
+    if (count < batch->sent_capacity) {
+        return 0;
+    }
+    size_t capacity = batch->sent_capacity ? batch->sent_capacity * 2 : 64;
+    struct fq_sent *sent = realloc(batch->sent, capacity * sizeof *sent);
+    if (!sent) {
+        return FLASHQ_ERR_NO_MEMORY;
+    }
+    batch->sent = sent;
+    batch->sent_capacity = capacity;
+    return 0;
+}
+
+/* ---- appending ------------------------------------------------------------------------------ */
+
+static int try_append(struct fq_ppart *ppart, const struct fq_record_in *in)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        struct fq_batch *batch = ppart->filling;
+        if (batch) {
+            int code = room_for_sent(batch);
+            if (code == 0) {
+                code = batch->builder.records_count < FQ_LIMIT_BATCH_RECORDS
+                           ? fq_batch_builder_append(&batch->builder, in)
+                           : FLASHQ_ERR_TOO_LARGE;
+            }
+            if (code != FLASHQ_ERR_TOO_LARGE) {
+                return code;
+            }
+            fq_ppart_close_batch(ppart);
+            (void)fq_ppart_pump(ppart, fq_mono_us());
+        }
+        struct fq_batch_builder empty;
+        fq_batch_builder_init(&empty, NULL, 0);
+        int code = begin_batch(ppart, fq_batch_builder_record_bytes(&empty, in));
+        if (code != 0) {
+            return code;
+        }
+    }
+    return FLASHQ_ERR_FAILED; /* a batch made for the record has no room for it: cannot be */
+}
+
+static struct fq_slice slice(const void *data, size_t length)
+{
+    return (struct fq_slice){.data = data, .length = length};
+}
+
+struct memory_wait {
+    struct fq_producer *producer;
+    size_t used_bytes;
+};
+
+static bool has_memory(void *context)
+{
+    struct memory_wait *wait = context;
+    return wait->producer->pool.used_bytes < wait->used_bytes;
+}
+
+static int wait_for_memory(struct fq_producer *producer, int64_t deadline_us)
+{
+    struct memory_wait wait = {.producer = producer, .used_bytes = producer->pool.used_bytes};
+    producer->starved++;
+    int code = fq_member_wait(producer->engine, &producer->member, deadline_us, has_memory, &wait);
+    producer->starved--;
+    if (code == FLASHQ_ERR_TIMED_OUT) {
+        return refuse(producer, FLASHQ_ERR_AGAIN, "the queue is full (queue.bytes)");
+    }
+    return code;
+}
+
+/* Appends, waiting for memory if need be. The partition is chosen anew after a wait. */
+static int append(struct fq_producer *producer, const flashq_record *record,
+                  const struct fq_record_in *in, int timeout_ms, struct fq_ppart **ret)
+{
+    int64_t deadline_us = -1; /* the clock is read when it has to wait, not before */
+    for (;;) {
+        struct fq_ppart *ppart;
+        int code = fq_producer_choose(producer, record, &ppart);
+        if (code != 0) {
+            return code;
+        }
+        if (ppart->state == FQ_PPART_DEAD) {
+            return refuse(producer, ppart->dead_code, NULL);
+        }
+        code = try_append(ppart, in);
+        if (code == 0) {
+            *ret = ppart;
+        }
+        if (code != FLASHQ_ERR_AGAIN) {
+            return code;
+        }
+        if (deadline_us < 0) {
+            deadline_us = fq_engine_deadline_us(producer->engine, timeout_ms);
+        }
+        code = wait_for_memory(producer, deadline_us);
+        if (code != 0) {
+            return code;
+        }
+    }
+}
+
+static void after_append(struct fq_producer *producer, struct fq_ppart *ppart)
+{
+    struct fq_engine *engine = producer->engine;
+    int64_t now = fq_mono_us();
+    if (ppart->ring) {
+        (void)fq_ring_take_acks(ppart->ring);
+    }
+    (void)fq_ppart_pump(ppart, now);
+    if (++producer->sends_since_drive >= DRIVE_EVERY_SENDS ||
+        now - engine->now_us >= DRIVE_EVERY_US) {
+        producer->sends_since_drive = 0;
+        (void)fq_engine_drive(engine);
+    }
+}
+
+static int queue_record(struct fq_producer *producer, const flashq_record *record, int timeout_ms,
+                        struct fq_sync *sync)
+{
+    struct fq_header on_stack[HEADERS_ON_STACK], *headers = on_stack;
+    uint64_t bytes;
+    int code = check(producer, record, &bytes);
+    if (code != 0) {
+        return code;
+    }
+    if (record->headers_count > HEADERS_ON_STACK) {
+        headers = malloc(record->headers_count * sizeof *headers);
+        if (!headers) {
+            return FLASHQ_ERR_NO_MEMORY;
+        }
+    }
+    for (size_t i = 0; i < record->headers_count; i++) {
+        const flashq_header *from = &record->headers[i];
+        headers[i].name = slice(from->name, from->name_length ? from->name_length : strlen(from->name));
+        headers[i].value = slice(from->value, from->value_length);
+    }
+    struct fq_record_in in = {
+        .timestamp_ms = record->timestamp_ms == FLASHQ_TIMESTAMP_NOW ? fq_wall_ms()
+                                                                     : record->timestamp_ms,
+        .key = slice(record->key, record->key_length),
+        .value = slice(record->value, record->value_length),
+        .headers = headers, .headers_count = record->headers_count};
+    struct fq_ppart *ppart = NULL;
+    code = append(producer, record, &in, timeout_ms, &ppart);
+    if (headers != on_stack) {
+        free(headers);
+    }
+    if (code != 0) {
+        return code;
+    }
+    assert(ppart && ppart->filling);
+    struct fq_batch *batch = ppart->filling;
+    int32_t index = batch->builder.records_count - 1;
+    batch->sent[index] = (struct fq_sent){.user = record->user, .timestamp_ms = in.timestamp_ms};
+    batch->payload_bytes += bytes;
+    producer->stats.records_sent++;
+    producer->stats.bytes_sent += bytes;
+    if (sync) {
+        sync->index = index;
+        fq_chain_append(&batch->syncs, &sync->node);
+    }
+    after_append(producer, ppart);
+    return 0;
+}
+
+int fq_producer_send(struct fq_producer *producer, const flashq_record *record, int timeout_ms)
+{
+    return queue_record(producer, record, timeout_ms, NULL);
+}
+
+static bool sync_is_done(void *context)
+{
+    return ((struct fq_sync *)context)->is_done;
+}
+
+int fq_producer_send_sync(struct fq_producer *producer, const flashq_record *record, int timeout_ms,
+                          flashq_report *ret_report)
+{
+    struct fq_sync sync = {.is_done = false};
+    int64_t deadline_us = fq_engine_deadline_us(producer->engine, timeout_ms);
+    fq_chain_init(&sync.node);
+    int code = queue_record(producer, record, timeout_ms, &sync);
+    if (code != 0) {
+        return code;
+    }
+    code = sync.is_done ? 0
+                        : fq_member_wait(producer->engine, &producer->member, deadline_us,
+                                         sync_is_done, &sync);
+    if (!sync.is_done) {
+        fq_chain_remove(&sync.node);
+        sync.report = (flashq_report){.struct_bytes = sizeof sync.report, .status = code,
+                                      .persisted = FLASHQ_PERSISTED_MAYBE, .partition = -1,
+                                      .offset = -1, .user = record->user};
+    }
+    if (ret_report) {
+        *ret_report = sync.report;
+    }
+    return sync.report.status;
+}
