@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One partition being read.
+ *
+ *             link known        link up, READER_OPEN      reader given, SEGMENT_OPEN    segment given
+ *   UNROUTED ----------> LINK ---------------------> OPENING ---------> SEEKING ----------------> READING
+ *                         ^ ^                           |  refused         |  ^  end of segment, seek  |
+ *                         | +---------------------------+------------------+  +------------------------+
+ *                         +-- connection lost, reset by the broker: from any but UNROUTED and HALTED
+ *   HALTED: a condition was reported that only a seek (or nothing: the topic is gone) gets over.
+ *
+ * In READING: `segment` is set; `next_position`/`next_offset` say where the next batch to be walked begins in
+ * it. Bytes come as chunks: `chunk` is walked, `fetch` (one at a time) brings the next. Over a transport
+ * that shows the memory a chunk is the segment itself and nothing is fetched.
+ *
+ * Bytes are trusted in this order: a view with a good CRC and the reader's generation; data below its
+ * committed position; in them a batch whose base offset is the one expected, whose epoch fits, whose CRC is
+ * right. What fails is read again, view first, then data; what fails again is CORRUPT.
+ */
+#ifndef FQ_CONSUMER_READER_H
+#define FQ_CONSUMER_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "consumer/source.h"
+#include "flashq/flashq.h"
+#include "wire/protocol_codec.h"
+
+struct fq_consumer;
+struct fq_hub;
+
+enum fq_reader_state {
+    FQ_READER_UNROUTED,
+    FQ_READER_LINK,
+    FQ_READER_OPENING,
+    FQ_READER_SEEKING,
+    FQ_READER_READING,
+    FQ_READER_HALTED
+};
+
+/* Bytes of a segment, from a batch's beginning on. */
+struct fq_chunk {
+    struct fq_source *source;    /* NULL: none */
+    const uint8_t *data;
+    size_t length;               /* all of it below the committed position */
+    size_t used;                 /* walked */
+    uint64_t position;           /* of `data` in the segment */
+};
+
+/* Bytes being read from a broker whose memory cannot be seen here. */
+struct fq_fetch {
+    struct fq_completion view_read, data_read;
+    struct fq_chain node;        /* in the hub's `fetches` while operations are posted */
+    struct fq_hub *hub;
+    struct fq_pread *reader;     /* NULL: nobody wants it any more */
+    struct fq_buffer *buffer;
+    uint64_t position;           /* in the segment */
+    size_t asked;                /* bytes of data */
+    unsigned posted;             /* operations not completed */
+    bool is_view_only;           /* first half of reading again */
+    int status;
+};
+
+struct fq_pread {
+    struct fq_consumer *consumer;
+    struct fq_chain node;        /* in consumer->readers */
+    struct fq_chain hub_node;
+    struct fq_chain busy_node;   /* in consumer->busy while something is to be done for it */
+    struct fq_rtopic *rtopic;
+    int32_t index;
+    enum fq_reader_state state;
+    struct fq_hub *hub;
+    int64_t retry_us;
+    unsigned failures;
+    bool wants_reroute;
+
+    /* where the application is */
+    int64_t position;            /* the next offset it gets; FLASHQ_OFFSET_START, _END: not resolved */
+    bool is_paused;
+    bool has_condition;
+    int condition;               /* code */
+    int64_t condition_end;
+    int reported;                /* the last condition told, until the partition serves again */
+
+    /* the broker's side; valid from SEEKING on */
+    uint32_t id;
+    uint32_t view_line, view_generation;
+    struct fq_view view;         /* the last good one */
+    bool has_view;
+    int64_t high_watermark;      /* last seen; -1 */
+    bool is_open;                /* `id` is valid on the hub's connection */
+    bool is_armed, is_caught_up;
+    bool wants_view;             /* what the view said may be old news */
+
+    struct fq_rsegment *segment;
+    uint64_t next_position;
+    int64_t next_offset;         /* base of the batch there */
+    uint64_t limit_position;     /* data of `segment` below this may be looked at */
+    int32_t last_epoch;
+    struct fq_chunk chunk;
+    struct fq_fetch *fetch;
+    struct fq_chunk ready;       /* a completed fetch, while `chunk` is still walked */
+    size_t want_bytes;           /* the next fetch needs this much to make progress */
+    size_t guess_bytes;          /* speculative length at the tail */
+    unsigned doubts;             /* times the bytes at next_position were found wrong in a row */
+    bool is_sequential;          /* read the view first, then the data */
+    bool is_probing;             /* looking for the end of a damaged range that begins at next_offset: */
+    int64_t probe_low;           /* still damaged */
+    int64_t probe_high;          /* good, or the end */
+    int64_t probe_step, asked_offset;
+
+    /* the batch being handed out */
+    bool has_batch;
+    struct fq_source *batch_source;
+    struct fq_batch_iter iter;
+    bool is_pinned;              /* the running poll holds batch_source already */
+};
+
+/* Assignment of a topic: what its partitions share. */
+struct fq_rtopic {
+    unsigned refs;
+    struct fq_uuid id;
+    char name[FQ_LIMIT_TOPIC_NAME_BYTES + 1];
+};
+
+int fq_pread_create(struct fq_consumer *consumer, struct fq_rtopic *rtopic, int32_t index,
+                    int64_t offset, struct fq_pread **ret);
+void fq_pread_destroy(struct fq_pread *reader);
+
+/* Where the partition lives. */
+void fq_pread_reroute(struct fq_pread *reader, struct fq_link *link);
+/* Forgets everything fetched and goes on at `offset`. */
+void fq_pread_seek(struct fq_pread *reader, int64_t offset);
+/* Does what can be done without waiting so that a record or a condition is at hand. */
+void fq_pread_prepare(struct fq_pread *reader, int64_t now_us);
+/* Whether poll has something of it now. */
+bool fq_pread_has_news(const struct fq_pread *reader);
+/* Hands out the condition; it must be there. */
+void fq_pread_take_condition(struct fq_pread *reader, int *ret_code, int64_t *ret_offset,
+                             int64_t *ret_end);
+/* Whether the position was resolved to an offset the partition has, or to a condition. */
+bool fq_pread_is_resolved(const struct fq_pread *reader);
+/* Before sleeping: asks the broker to wake us. true: there is work already. */
+bool fq_pread_arm(struct fq_pread *reader);
+int64_t fq_pread_next_deadline_us(const struct fq_pread *reader);
+
+/* The next record; false: none at hand. Sets *ret_new_source when the record lies in memory that the
+ * running poll does not hold yet. */
+bool fq_pread_next(struct fq_pread *reader, struct fq_record *ret, struct fq_source **ret_new_source);
+void fq_pread_poll_begins(struct fq_pread *reader);
+
+/* Called by the hub. */
+void fq_pread_link_up(struct fq_pread *reader);
+void fq_pread_link_down(struct fq_pread *reader, int code, const char *text);
+void fq_pread_notified(struct fq_pread *reader);
+void fq_pread_retiring(struct fq_pread *reader, const struct fq_segment_retiring *msg);
+void fq_pread_reset(struct fq_pread *reader, const struct fq_reader_reset *msg);
+
+/* reader.c, for fetch.c and walk.c */
+void fq_pread_set_condition(struct fq_pread *reader, int code, int64_t end);
+void fq_pread_drop_segment(struct fq_pread *reader);
+void fq_pread_drop_bytes(struct fq_pread *reader);
+/* The next batch is in another segment, or has to be found anew: SEGMENT_OPEN at next_offset. */
+void fq_pread_find_segment(struct fq_pread *reader);
+/* Opens the reader anew (moved, another generation). */
+void fq_pread_reopen(struct fq_pread *reader);
+
+/* fetch.c: brings the next chunk. 1: a chunk is there; 0: it will come, or nothing is there now. */
+int fq_fetch_next(struct fq_pread *reader);
+/* Looks at the view in memory that can be seen; false: none, or not a good one. */
+bool fq_fetch_look(struct fq_pread *reader);
+void fq_fetch_abandon(struct fq_pread *reader);
+/* Frees a fetch whose operations are gone with the connection. */
+void fq_fetch_lost(struct fq_fetch *fetch);
+
+/* walk.c: opens the next batch of the chunk. 1: `iter` is at its first record; 0: the chunk has no whole
+ * batch; negative: what is there is not the batch expected (FLASHQ_ERR_CORRUPT) or memory is short. */
+int fq_walk_open_batch(struct fq_pread *reader);
+/* How many bytes of the chunk are whole batches, going by their lengths alone; *ret_wanted: how many the
+ * batch after them needs, 0 if nothing is known of it. */
+size_t fq_walk_whole_bytes(const struct fq_chunk *chunk, size_t *ret_wanted);
+/* Passes over damage: the offset and position of the next good batch in the bytes at hand; false: not
+ * found there. */
+bool fq_walk_find_next(struct fq_pread *reader, int64_t *ret_offset, uint64_t *ret_position);
+
+#endif
