@@ -113,7 +113,7 @@ static void consume_all(struct consuming *c)
         for (int i = 0; i < count; i++) {
             take_message(c, messages[i]);
         }
-        if (count == 1 && max == 1) {
+        if (count > 0 && worker->bench->kind != FQ_BENCH_E2E) {
             fq_histogram_record(&worker->latency, (uint64_t)(now_ns - before_ns));
         }
         if (count > 0) {

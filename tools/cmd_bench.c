@@ -58,12 +58,12 @@ static int take(void *args, int id, const char *value, struct fq_fault *fault)
         }
         bench->topic = value;
         return 0;
-    case BENCH_MSGS: return fq_parse_int(value, "msgs", 1, INT64_MAX, &bench->msgs, fault);
+    case BENCH_MSGS: return fq_parse_whole(value, "msgs", 1, INT64_MAX, &bench->msgs, fault);
     case BENCH_DURATION: return fq_parse_duration_ms(value, &bench->duration_ms, fault);
     case BENCH_SIZE: return fq_parse_size(value, &bench->size, fault);
-    case BENCH_CLIENTS: return fq_parse_int(value, "clients", 1, 256, &bench->clients, fault);
+    case BENCH_CLIENTS: return fq_parse_whole(value, "clients", 1, 256, &bench->clients, fault);
     case BENCH_PARTITIONS:
-        return fq_parse_int(value, "partitions", 1, 10000, &bench->partitions, fault);
+        return fq_parse_whole(value, "partitions", 1, 10000, &bench->partitions, fault);
     case BENCH_RATE: return fq_parse_rate(value, &bench->rate, fault);
     case BENCH_SYNC: bench->is_sync = true; return 0;
     case BENCH_VERIFY: bench->is_verify = true; return 0;

@@ -339,7 +339,7 @@ static int work_partition(struct cluster *cluster)
     int64_t wanted;
     struct fq_fault fault;
     const char *topic = cluster->words[0];
-    if (fq_parse_int(cluster->words[1], "partition", 0, INT32_MAX, &wanted, &fault) != 0) {
+    if (fq_parse_whole(cluster->words[1], "partition", 0, INT32_MAX, &wanted, &fault) != 0) {
         return fq_cli_usage(cli, "%s", fault.text);
     }
     int result = flashq_topic_describe(cli->client, topic, cli->timeout_ms, &info, &partitions,

@@ -47,7 +47,7 @@ static int take(void *args, int id, const char *value, struct fq_fault *fault)
         walk->printer.format = NULL;
         walk->has_records = true;
         return fq_format_compile(value, &walk->printer.format, fault);
-    case LOG_COUNT: return fq_parse_int(value, "count", 0, INT64_MAX, &walk->count, fault);
+    case LOG_COUNT: return fq_parse_whole(value, "count", 0, INT64_MAX, &walk->count, fault);
     default: return FLASHQ_ERR_INVALID;
     }
 }

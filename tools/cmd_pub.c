@@ -92,7 +92,7 @@ static int take_header(struct pub *pub, const char *value, struct fq_fault *faul
 static int take_number(const char *value, const char *what, int64_t low, int64_t high, int64_t *ret,
                        struct fq_fault *fault)
 {
-    return fq_parse_int(value, what, low, high, ret, fault);
+    return fq_parse_whole(value, what, low, high, ret, fault);
 }
 
 static int take_word(struct pub *pub, const char *value)
@@ -351,7 +351,7 @@ static int check(struct pub *pub)
     }
     int code = fq_cli_set(cli, "reports", pub->publish.has_report ? "all" : "errors");
     if (code == 0 && pub->codec) {
-        code = fq_cli_set(cli, "compression", pub->codec);
+        code = fq_cli_set(cli, "compression.type", pub->codec);
     }
     if (code == 0 && pub->acks) {
         code = fq_cli_set(cli, "acks", pub->acks);

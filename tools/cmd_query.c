@@ -2,7 +2,6 @@
 /* flashq query: where a moment is. One line (or JSON object) a partition. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tools/consume.h"
 
@@ -24,6 +23,7 @@ struct query {
     int32_t *partitions;
     size_t partitions_count;
     struct fq_table table;
+    json_t *list; /* -O json */
 };
 
 static int take(void *args, int id, const char *value, struct fq_fault *fault)
@@ -49,24 +49,30 @@ static int take(void *args, int id, const char *value, struct fq_fault *fault)
     }
 }
 
+static json_t *answer_json(int32_t partition, const flashq_time_answer *answer)
+{
+    json_t *object = json_pack("{s:i, s:b}", "partition", (int)partition, "end", answer->end != 0);
+    (void)json_object_set_new(object, "offset",
+                              answer->end ? json_null() : json_integer((json_int_t)answer->offset));
+    (void)json_object_set_new(object, "timestamp_ms",
+                              answer->end ? json_null()
+                                          : json_integer((json_int_t)answer->timestamp_ms));
+    (void)json_object_set_new(object, "cost",
+                              json_pack("{s:I, s:I}", "nodes", (json_int_t)answer->cost_nodes,
+                                        "bytes", (json_int_t)answer->cost_bytes));
+    return object;
+}
+
+/* jsonl: a line a partition; json: gathered in one document. */
 static void print_json(struct query *query, int32_t partition, const flashq_time_answer *answer)
 {
-    struct fq_buf *out = &query->cli->out.buf;
-    fq_buf_add_text(out, "{\"schema\":\"flashq.query.at/1\",\"topic\":");
-    fq_json_add_string(out, query->topic, strlen(query->topic));
-    fq_buf_printf(out, ",\"partition\":%" PRId32 ",\"at_ms\":%" PRId64, partition, query->at_ms);
-    if (answer->end) {
-        fq_buf_printf(out, ",\"offset\":null,\"timestamp_ms\":null,\"end\":true");
-    } else {
-        fq_buf_printf(out, ",\"offset\":%" PRId64 ",\"timestamp_ms\":%" PRId64 ",\"end\":false",
-                      answer->offset, answer->timestamp_ms);
+    json_t *object = answer_json(partition, answer);
+    if (query->list) {
+        (void)json_array_append_new(query->list, object);
+        return;
     }
-    fq_buf_printf(out, ",\"end_offset\":%s", answer->end ? "" : "null");
-    if (answer->end) {
-        fq_buf_printf(out, "%" PRId64, answer->offset);
-    }
-    fq_buf_printf(out, ",\"cost\":{\"nodes\":%" PRIu64 ",\"bytes\":%" PRIu64 "}}\n",
-                  answer->cost_nodes, answer->cost_bytes);
+    (void)json_object_set_new(object, "topic", json_string(query->topic));
+    fq_cli_print_json(query->cli, object);
 }
 
 static void add_row(struct query *query, int32_t partition, const flashq_time_answer *answer)
@@ -114,12 +120,20 @@ static int ask_all(struct query *query)
     bool is_table = query->cli->output == FQ_OUTPUT_TABLE;
     if (is_table) {
         fq_table_init(&query->table, headings);
+    } else if (query->cli->output == FQ_OUTPUT_JSON) {
+        query->list = json_array();
     }
     for (size_t i = 0; i < lanes.count && code == 0; i++) {
         code = ask(query, lanes.lanes[i].partition);
     }
     if (is_table) {
         fq_table_finish(&query->table, &query->cli->out); /* also what was found before a failure */
+    }
+    if (query->list) {
+        fq_cli_print_json(query->cli,
+                          json_pack("{s:s, s:s, s:I, s:o}", "schema", "flashq.query.at/1", "topic",
+                                    query->topic, "at_ms", (json_int_t)query->at_ms, "partitions",
+                                    query->list));
     }
     fq_lanes_fini(&lanes);
     return code;

@@ -73,7 +73,7 @@ static int take(void *args, int id, const char *value, struct fq_fault *fault)
     case SUB_OFFSET: return fq_parse_offset(value, sub->cli->now_ms, &sub->range, fault);
     case SUB_FROM_BEGINNING: return fq_parse_offset("start", 0, &sub->range, fault);
     case SUB_END: sub->is_to_end = true; return 0;
-    case SUB_COUNT: return fq_parse_int(value, "count", 0, INT64_MAX, &sub->count, fault);
+    case SUB_COUNT: return fq_parse_whole(value, "count", 0, INT64_MAX, &sub->count, fault);
     case SUB_PARTITIONS:
         free(sub->partitions);
         sub->partitions = NULL;
@@ -90,7 +90,7 @@ static int take(void *args, int id, const char *value, struct fq_fault *fault)
     case SUB_META: sub->printer.is_meta_only = true; return 0;
     case SUB_MAX_WAIT: return fq_parse_duration_ms(value, &sub->max_wait_ms, fault);
     case SUB_MAX_WAIT_MS:
-        return fq_parse_int(value, "timeout-ms", 0, INT32_MAX, &sub->max_wait_ms, fault);
+        return fq_parse_whole(value, "timeout-ms", 0, INT32_MAX, &sub->max_wait_ms, fault);
     case SUB_GROUP: return fq_fault_set(fault, "consumer groups are not in this release");
     case SUB_PUSH: return fq_fault_set(fault, "push is not in this release: records are pulled");
     default: return FLASHQ_ERR_INVALID;

@@ -55,12 +55,12 @@ static int take(void *args, int id, const char *value, struct fq_fault *fault)
         return 0;
     case TOPIC_CONFIG: return take_config(topic, value, fault);
     case TOPIC_PARTITIONS:
-        return fq_parse_int(value, "partitions", 1, INT32_MAX, &topic->partitions, fault);
+        return fq_parse_whole(value, "partitions", 1, INT32_MAX, &topic->partitions, fault);
     case TOPIC_REPLICAS:
-        return fq_parse_int(value, "replicas", 1, INT32_MAX, &topic->replicas, fault);
-    case TOPIC_TOTAL: return fq_parse_int(value, "total", 1, INT32_MAX, &topic->total, fault);
+        return fq_parse_whole(value, "replicas", 1, INT32_MAX, &topic->replicas, fault);
+    case TOPIC_TOTAL: return fq_parse_whole(value, "total", 1, INT32_MAX, &topic->total, fault);
     case TOPIC_PARTITION:
-        return fq_parse_int(value, "partition", 0, INT32_MAX, &topic->partition, fault);
+        return fq_parse_whole(value, "partition", 0, INT32_MAX, &topic->partition, fault);
     case TOPIC_BEFORE:
         topic->has_before = true;
         return fq_parse_bound(value, topic->cli->now_ms, &topic->before, fault);
@@ -255,8 +255,8 @@ json_t *fq_partition_json(const flashq_partition_info *p)
                      (int)p->partition, "status",
                      p->status == 0 ? "OK" : flashq_error_name(p->status), "leader",
                      (int)p->leader, "replicas", (int)p->leader, "isr", (int)p->leader, "shard",
-                     (int)p->shard, "leader_epoch", (int)p->leader_epoch, "start_offset",
-                     (json_int_t)p->start_offset, "end_offset", (json_int_t)p->end_offset, "bytes",
+                     (int)p->shard, "leader_epoch", (int)p->leader_epoch, "start",
+                     (json_int_t)p->start_offset, "end", (json_int_t)p->end_offset, "bytes",
                      (json_int_t)p->bytes, "medium", p->medium);
 }
 
@@ -275,7 +275,7 @@ static void describe_json(struct fq_cli *cli, const struct description *d)
     fq_cli_print_json(cli, json_pack("{s:s, s:s, s:s, s:i, s:o, s:o}", "schema",
                                      "flashq.topic.describe/1", "name", d->info.name, "id",
                                      d->info.id, "replicas", (int)d->info.replicas, "partitions",
-                                     partitions, "config", configs));
+                                     partitions, "configs", configs));
 }
 
 static int describe_one(struct fq_cli *cli, const char *name)
@@ -391,7 +391,7 @@ static int work_trim(struct topic *topic)
                                    cli->timeout_ms, &start, cli->errtext, sizeof cli->errtext);
     }
     return changed(topic, "trim", result,
-                   json_pack("{s:i, s:I}", "partition", (int)topic->partition, "start_offset",
+                   json_pack("{s:i, s:I}", "partition", (int)topic->partition, "start",
                              (json_int_t)start));
 }
 

@@ -200,7 +200,7 @@ static int read_digits(struct fq_format_reader *reader, const struct input *in,
             return fault_at(reader, in, element, "expected a hexadecimal number");
         }
         value = is_negative ? -(int64_t)magnitude : (int64_t)magnitude;
-    } else if (fq_parse_int(copy, "", INT64_MIN, INT64_MAX, &value, NULL) != 0) {
+    } else if (fq_parse_whole(copy, "", INT64_MIN, INT64_MAX, &value, NULL) != 0) {
         return fault_at(reader, in, element, "expected a number");
     }
     int result = store_number(reader, in, element, fields, value);

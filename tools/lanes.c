@@ -47,6 +47,16 @@ static int ask_time(const struct resolve *r, int64_t ms, int64_t *ret, bool *ret
     return 0;
 }
 
+/* A trimmed position is moved only if the user said where to (auto.offset.reset). */
+static bool reset_position(const struct resolve *r, int64_t *ret)
+{
+    const char *reset = flashq_config_get(r->cli->config, "auto.offset.reset");
+    bool is_start = reset && (strcmp(reset, "start") == 0 || strcmp(reset, "earliest") == 0);
+    bool is_end = reset && (strcmp(reset, "end") == 0 || strcmp(reset, "latest") == 0);
+    *ret = is_start ? r->info->start_offset : r->info->end_offset;
+    return is_start || is_end;
+}
+
 static int resolve_from(const struct resolve *r, const struct fq_offset_bound *from, int64_t *ret)
 {
     const flashq_partition_info *info = r->info;
@@ -57,6 +67,9 @@ static int resolve_from(const struct resolve *r, const struct fq_offset_bound *f
     case FQ_OFFSET_FIRST: *ret = clamped(moved(info->start_offset, from->value), info); return 0;
     case FQ_OFFSET_TIME: return ask_time(r, from->value, ret, &is_end);
     case FQ_OFFSET_NUMBER:
+        if (from->value < info->start_offset && reset_position(r, ret)) {
+            return 0;
+        }
         if (from->value < info->start_offset || from->value > info->end_offset) {
             fq_cli_warn("%s[%" PRId32 "]: offset %" PRId64 " is %s: the partition has %" PRId64
                         " to %" PRId64,

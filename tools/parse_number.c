@@ -153,26 +153,23 @@ int fq_parse_duration_ms(const char *text, int64_t *ret_ms, struct fq_fault *fau
 #define KILO(n) (UINT64_C(1000) * (n))
 #define KIBI(n) (UINT64_C(1024) * (n))
 
+/* As the configuration's sizes are written. */
 static const struct unit size_units[] = {
     {"", 1},
     {"B", 1},
-    {"k", KILO(1)},
-    {"K", KILO(1)},
+    {"k", KIBI(1)},
+    {"K", KIBI(1)},
     {"kB", KILO(1)},
     {"KB", KILO(1)},
-    {"M", KILO(KILO(1))},
-    {"MB", KILO(KILO(1))},
-    {"G", KILO(KILO(KILO(1)))},
-    {"GB", KILO(KILO(KILO(1)))},
-    {"T", KILO(KILO(KILO(KILO(1))))},
-    {"TB", KILO(KILO(KILO(KILO(1))))},
-    {"Ki", KIBI(1)},
     {"KiB", KIBI(1)},
-    {"Mi", KIBI(KIBI(1))},
+    {"M", KIBI(KIBI(1))},
+    {"MB", KILO(KILO(1))},
     {"MiB", KIBI(KIBI(1))},
-    {"Gi", KIBI(KIBI(KIBI(1)))},
+    {"G", KIBI(KIBI(KIBI(1)))},
+    {"GB", KILO(KILO(KILO(1)))},
     {"GiB", KIBI(KIBI(KIBI(1)))},
-    {"Ti", KIBI(KIBI(KIBI(KIBI(1))))},
+    {"T", KIBI(KIBI(KIBI(KIBI(1))))},
+    {"TB", KILO(KILO(KILO(KILO(1))))},
     {"TiB", KIBI(KIBI(KIBI(KIBI(1))))},
     {NULL, 0},
 };
@@ -186,8 +183,8 @@ int fq_parse_size(const char *text, uint64_t *ret, struct fq_fault *fault)
     if (!unit || *at != '\0' ||
         !in_units(whole, numerator, denominator, unit->factor, INT64_MAX, &size)) {
         return fq_fault_set(fault,
-                            "size \"%.64s\": expected bytes like 512, 1k, 1MB (powers of 1000) or "
-                            "64KiB (of 1024)",
+                            "size \"%.64s\": expected bytes like 512, 64K or 64KiB (powers of 1024), "
+                            "1kB or 1MB (of 1000)",
                             text);
     }
     *ret = size;
@@ -219,7 +216,7 @@ int fq_parse_rate(const char *text, double *ret_per_second, struct fq_fault *fau
     return 0;
 }
 
-int fq_parse_int(const char *text, const char *what, int64_t low, int64_t high, int64_t *ret,
+int fq_parse_whole(const char *text, const char *what, int64_t low, int64_t high, int64_t *ret,
                  struct fq_fault *fault)
 {
     bool is_negative = text[0] == '-';

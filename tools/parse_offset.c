@@ -41,7 +41,7 @@ static bool parse_plain(const char *text, size_t length, struct fq_offset_bound 
     memcpy(copy, text + has_sign, length - has_sign);
     copy[length - has_sign] = '\0';
     int64_t value;
-    if (fq_parse_int(copy, "offset", 0, INT64_MAX, &value, NULL) != 0 || copy[0] == '-') {
+    if (fq_parse_whole(copy, "offset", 0, INT64_MAX, &value, NULL) != 0 || copy[0] == '-') {
         return false;
     }
     enum fq_offset_kind signed_kind = text[0] == '-' ? FQ_OFFSET_LAST : FQ_OFFSET_FIRST;

@@ -66,14 +66,14 @@ int fq_parse_duration_ns(const char *text, int64_t *ret_ns, struct fq_fault *fau
 /* The same, rounded up to milliseconds. */
 int fq_parse_duration_ms(const char *text, int64_t *ret_ms, struct fq_fault *fault);
 
-/* 512, 1k, 1MB, 64KiB: k, M, G, T (with or without B) are powers of 1000; Ki, Mi, Gi, Ti of 1024. */
+/* 512, 1k, 64KiB, 1MB: k K M G T and KiB MiB GiB TiB are powers of 1024; kB KB MB GB TB of 1000. */
 int fq_parse_size(const char *text, uint64_t *ret, struct fq_fault *fault);
 
 /* 1000, 10k, 1.5M, optionally /s, /m or /h; max (as 0). Per second. */
 int fq_parse_rate(const char *text, double *ret_per_second, struct fq_fault *fault);
 
 /* A plain decimal in [low, high]; `what` names it in the complaint. */
-int fq_parse_int(const char *text, const char *what, int64_t low, int64_t high, int64_t *ret,
+int fq_parse_whole(const char *text, const char *what, int64_t low, int64_t high, int64_t *ret,
                  struct fq_fault *fault);
 
 /* 0,1,4-6: partitions, in the order written, without doubles. *ret is freed by the caller. */

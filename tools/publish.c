@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define REPORTS_MAX 256
@@ -35,7 +34,6 @@ int fq_publish_open(struct fq_publish *publish)
     if (result != 0) {
         return fq_cli_fail(cli, result, cli->errtext, "%s", publish->topic);
     }
-    publish->message_max_bytes = -1;
     publish->started_ns = fq_now_ns();
     return 0;
 }
@@ -91,36 +89,36 @@ static size_t record_bytes(const struct fq_rec *rec)
     return bytes;
 }
 
-/* The topic's message.max.bytes, asked for once; -1 if it cannot be had. */
-static int64_t message_max_bytes(struct fq_publish *publish)
+/* " = 1MiB": the topic's message.max.bytes as it writes it; "" if it cannot be had. */
+static void limit_text(struct fq_publish *publish, char *text, size_t bytes)
 {
     flashq_config_entry *entries = NULL;
     size_t count = 0;
     struct fq_cli *cli = publish->cli;
-    if (publish->message_max_bytes < 0 &&
-        flashq_topic_config(cli->client, publish->topic, cli->timeout_ms, &entries, &count, NULL,
-                            0) == 0) {
-        for (size_t i = 0; i < count; i++) {
-            if (strcmp(entries[i].key, "message.max.bytes") == 0) {
-                publish->message_max_bytes = strtoll(entries[i].value, NULL, 10);
-            }
-        }
-        flashq_free(entries);
+    text[0] = '\0';
+    if (flashq_topic_config(cli->client, publish->topic, cli->timeout_ms, &entries, &count, NULL,
+                            0) != 0) {
+        return;
     }
-    return publish->message_max_bytes;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(entries[i].key, "message.max.bytes") == 0) {
+            (void)snprintf(text, bytes, " = %.32s", entries[i].value);
+        }
+    }
+    flashq_free(entries);
 }
 
 static void refuse_too_large(struct fq_publish *publish, const struct fq_rec *rec)
 {
-    char text[FQ_ERRTEXT_BYTES], limit[48] = "";
-    if (publish->first_error == 0 && message_max_bytes(publish) > 0) {
-        (void)snprintf(limit, sizeof limit, " = %" PRId64, publish->message_max_bytes);
+    char text[FQ_ERRTEXT_BYTES], limit[48];
+    if (publish->first_error == 0) {
+        limit_text(publish, limit, sizeof limit);
+        (void)snprintf(text, sizeof text,
+                       "record %" PRIu64 " has %zu bytes (key, value and headers): over the limit "
+                       "message.max.bytes%s",
+                       publish->taken, record_bytes(rec), limit);
+        keep_error(publish, FLASHQ_ERR_TOO_LARGE, text);
     }
-    (void)snprintf(text, sizeof text,
-                   "record %" PRIu64 " has %zu bytes (key, value and headers): over the limit "
-                   "message.max.bytes%s",
-                   publish->taken, record_bytes(rec), limit);
-    keep_error(publish, FLASHQ_ERR_TOO_LARGE, text);
     publish->failed++;
 }
 

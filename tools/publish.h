@@ -22,7 +22,6 @@ struct fq_publish {
     uint64_t acked;    /* known after fq_publish_finish */
     int first_error;
     char first_text[FQ_ERRTEXT_BYTES];
-    int64_t message_max_bytes; /* -1: not asked yet */
     int64_t started_ns;
 };
 

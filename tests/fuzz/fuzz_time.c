@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)fq_parse_duration_ns(text, &number, &fault);
     (void)fq_parse_size(text, &bytes, &fault);
     (void)fq_parse_rate(text, &rate, &fault);
-    (void)fq_parse_int(text, "number", INT64_MIN, INT64_MAX, &number, &fault);
+    (void)fq_parse_whole(text, "number", INT64_MIN, INT64_MAX, &number, &fault);
     if (fq_parse_partitions(text, &partitions, &count, &fault) == 0) {
         free(partitions);
     }

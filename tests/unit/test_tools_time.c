@@ -323,10 +323,10 @@ Test(size, powers_of_1000_and_of_1024)
         uint64_t bytes; /* UINT64_MAX: refused */
     } cases[] = {
         {"0", 0},          {"512", 512},
-        {"512B", 512},     {"1k", 1000},
+        {"512B", 512},     {"1k", 1024},
         {"1KB", 1000},     {"1MB", 1000000},
-        {"64KiB", 65536},  {"1.5Ki", 1536},
-        {"1GiB", 1 << 30}, {"2T", UINT64_C(2000000000000)},
+        {"64KiB", 65536},  {"1.5KiB", 1536},
+        {"1GiB", 1 << 30}, {"2TB", UINT64_C(2000000000000)},
         {"", UINT64_MAX},  {"k", UINT64_MAX},
         {"-1", UINT64_MAX}, {"1kk", UINT64_MAX},
         {"1 k", UINT64_MAX}, {"99999999999TB", UINT64_MAX},
@@ -374,11 +374,11 @@ Test(numbers, partitions_keep_their_order_and_lose_doubles)
 Test(numbers, an_integer_is_all_of_the_text)
 {
     int64_t value;
-    cr_assert_eq(fq_parse_int("-9223372036854775808", "x", INT64_MIN, INT64_MAX, &value, NULL), 0);
+    cr_assert_eq(fq_parse_whole("-9223372036854775808", "x", INT64_MIN, INT64_MAX, &value, NULL), 0);
     cr_assert_eq(value, INT64_MIN);
     struct fq_fault fault;
-    cr_assert_neq(fq_parse_int("12a", "x", 0, 100, &value, &fault), 0);
-    cr_assert_neq(fq_parse_int("-9223372036854775809", "x", INT64_MIN, INT64_MAX, &value, NULL), 0);
-    cr_assert_neq(fq_parse_int("101", "the count", 0, 100, &value, &fault), 0);
+    cr_assert_neq(fq_parse_whole("12a", "x", 0, 100, &value, &fault), 0);
+    cr_assert_neq(fq_parse_whole("-9223372036854775809", "x", INT64_MIN, INT64_MAX, &value, NULL), 0);
+    cr_assert_neq(fq_parse_whole("101", "the count", 0, 100, &value, &fault), 0);
     cr_assert_str_eq(fault.text, "the count \"101\": expected a whole number from 0 to 100");
 }
