@@ -236,12 +236,12 @@ static void slot_opened(void *context, int status, const struct fq_msg *msg, con
     if (!msg && status == FLASHQ_ERR_UNREACHABLE) {
         return; /* the ring tells */
     }
-    set_state(ppart, FQ_PPART_RING);
     if (status == 0) {
         status = fq_decode_producer_open_answer(msg, &answer, &err);
         text = err.text;
     }
     if (status != 0) {
+        set_state(ppart, FQ_PPART_RING);
         open_refused(ppart, status, text);
         return;
     }
@@ -251,9 +251,11 @@ static void slot_opened(void *context, int status, const struct fq_msg *msg, con
         ppart->slot = answer.slot;
         close_slot(ppart);
         next_epoch(ppart);
+        set_state(ppart, FQ_PPART_RING);
         return;
     }
     if (fq_idmap_set(&ppart->ring->slots, answer.slot, ppart) != 0) {
+        set_state(ppart, FQ_PPART_RING);
         open_refused(ppart, FLASHQ_ERR_NO_MEMORY, NULL);
         return;
     }
