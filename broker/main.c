@@ -39,7 +39,7 @@ static void print_help(void)
                  "      --version          print the version and exit\n"
                  "  -h, --help             print this help and exit\n\n"
                  "Keys:\n");
-    fq_options_defaults(&defaults);
+    fq_conf_defaults(&fq_options_table, &defaults);
     for (size_t i = 0; i < fq_options_table.keys_count; i++) {
         const struct fq_conf_key *key = &fq_options_table.keys[i];
         (void)printf("  %s (%s; default %s)\n      %s\n", key->name,
@@ -75,7 +75,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
                       argv[optind]);
         return EXIT_USAGE;
     }
-    fq_options_defaults(&args->options);
+    fq_conf_defaults(&fq_options_table, &args->options);
     int code = file ? fq_conf_load_file(&fq_options_table, &args->options, file, &err) : 0;
     optind = 1;
     while (code == 0 && (option = getopt_long(argc, argv, "c:h", known, NULL)) != -1) {

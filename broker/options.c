@@ -32,8 +32,8 @@ static const struct fq_conf_key keys[] = {
     {.name = "listen.insecure", .type = FQ_CONF_BOOL, .default_value = "false",
      FIELD(listen_insecure),
      .help = "allow listen.tcp on an address that is not loopback, open to anybody who reaches it"},
-    {.name = "listen.shm", .type = FQ_CONF_STRING, .default_value = "", TEXT(listen_shm),
-     .help = "socket for clients on this host over shared memory; off: none; default "
+    {.name = "listen.shm", .type = FQ_CONF_STRING, .default_value = "auto", TEXT(listen_shm),
+     .help = "socket for clients on this host over shared memory; empty: off; auto: "
              "$XDG_RUNTIME_DIR/flashq.sock, else /run/flashq/flashq.sock"},
     {.name = "advertised.host", .type = FQ_CONF_STRING, .default_value = "", TEXT(advertised_host),
      .help = "host that metadata names; empty: the address the client used"},
@@ -87,12 +87,6 @@ static const struct fq_conf_key keys[] = {
      FIELD(log_level), .help = "the most verbose messages that are written to stderr"},
 };
 const struct fq_conf_table fq_options_table = {keys, sizeof keys / sizeof keys[0]};
-
-void fq_options_defaults(struct fq_options *options)
-{
-    fq_conf_defaults(&fq_options_table, options);
-    (void)fq_endpoint_default_socket(options->listen_shm, sizeof options->listen_shm);
-}
 
 int fq_options_tcp_endpoint(const struct fq_options *options, struct fq_endpoint *ret,
                             struct fq_err *err)
@@ -157,6 +151,9 @@ static int check_listeners(const struct fq_options *options, struct fq_err *err)
 
 int fq_options_check(struct fq_options *options, struct fq_err *err)
 {
+    if (strcmp(options->listen_shm, "auto") == 0) {
+        (void)fq_endpoint_default_socket(options->listen_shm, sizeof options->listen_shm);
+    }
     int code = check_listeners(options, err);
     if (code != 0) {
         return code;

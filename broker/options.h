@@ -42,11 +42,8 @@ struct fq_options {
 
 extern const struct fq_conf_table fq_options_table;
 
-/* Defaults, where the table cannot know them (the shm socket). */
-void fq_options_defaults(struct fq_options *options);
-
 /* What one key alone cannot tell: exposure of the listener, sizes that must fit each other. Fills in
- * `shards` when it is "auto". CONFIG with a text that names the keys. */
+ * what is "auto" (shards, listen.shm). CONFIG with a text that names the keys. */
 int fq_options_check(struct fq_options *options, struct fq_err *err);
 
 /* The defaults of topics that follow from the broker's keys. */

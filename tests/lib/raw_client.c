@@ -31,7 +31,7 @@ void test_broker_prepare(struct test_broker *t)
     if (!mkdtemp(t->dir)) {
         die("mkdtemp");
     }
-    fq_options_defaults(&t->options);
+    fq_conf_defaults(&fq_options_table, &t->options);
     (void)snprintf(t->options.data_dir, sizeof t->options.data_dir, "%s/data", t->dir);
     (void)snprintf(t->options.listen_shm, sizeof t->options.listen_shm, "%s/s", t->dir);
     (void)snprintf(t->options.listen_tcp, sizeof t->options.listen_tcp, "127.0.0.1:0");
