@@ -145,7 +145,7 @@ void fq_partition_refresh_view(struct fq_partition *p)
         .state = p->state == PARTITION_SERVING ? 0 : (uint32_t)-FLASHQ_ERR_OFFLINE,
         .crc = p->view.crc,
     };
-    if (memcmp(&view, &p->view, sizeof view) != 0) {
+    if (p->view.version == 0 || memcmp(&view, &p->view, sizeof view) != 0) {
         fq_view_publish(p->view_line, &view);
         p->view = view;
     }
