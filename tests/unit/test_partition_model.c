@@ -42,6 +42,10 @@ struct model {
     struct fq_prng prng;
     uint64_t seed;
     struct producer producers[PRODUCERS];
+    struct producer at_snapshot[PRODUCERS]; /* as the last snapshot has them */
+    struct sent *history;     /* every batch stored, by offset; */
+    int *history_producer;    /* whose */
+    int history_count;
     struct record *records;   /* by offset */
     int64_t start, end, committed;
     int64_t snapshot_offset;  /* -1: none */
@@ -142,6 +146,8 @@ static void send_next(struct model *m, struct producer *p)
         m->records[m->end + i] = records[i];
     }
     m->end += sent.count;
+    m->history[m->history_count] = sent;
+    m->history_producer[m->history_count++] = (int)(p - m->producers);
     p->next = (int32_t)(((int64_t)p->next + sent.count) & INT32_MAX);
     remember(p, &sent);
 }
@@ -326,10 +332,31 @@ static void forget_above(struct model *m, int64_t end)
 {
     m->end = end;
     m->committed = m->committed < end ? m->committed : end;
+    while (m->history_count > 0 && m->history[m->history_count - 1].base_offset >= end) {
+        m->history_count--;
+    }
     for (int i = 0; i < PRODUCERS; i++) {
         struct producer *p = &m->producers[i];
         while (p->window_count > 0 && p->window[p->window_count - 1].base_offset >= end) {
             p->next = p->window[--p->window_count].sequence;
+        }
+    }
+}
+
+/* What recovery can know: the snapshot's windows, if it counts, and the log after it. */
+static void recover_windows(struct model *m)
+{
+    bool has_snapshot = m->snapshot_offset >= m->start && m->snapshot_offset <= m->end;
+    for (int i = 0; i < PRODUCERS; i++) {
+        struct producer *p = &m->producers[i];
+        p->window_count = has_snapshot ? m->at_snapshot[i].window_count : 0;
+        memcpy(p->window, m->at_snapshot[i].window, sizeof p->window);
+    }
+    for (int i = 0; i < m->history_count; i++) {
+        const struct sent *sent = &m->history[i];
+        if (sent->base_offset + sent->count > m->start &&
+            (!has_snapshot || sent->base_offset >= m->snapshot_offset)) {
+            remember(&m->producers[m->history_producer[i]], sent);
         }
     }
 }
@@ -341,12 +368,12 @@ static void reopen(struct model *m)
     CHECK(m, log_end == m->end || m->records[log_end].batch_base == log_end);
     forget_above(m, log_end);
     m->committed = m->end; /* whatever is found is committed */
-    bool has_snapshot = m->snapshot_offset >= m->start && m->snapshot_offset <= m->end;
+    recover_windows(m);
     for (int i = 0; i < PRODUCERS; i++) {
         struct producer *p = &m->producers[i];
-        while (!has_snapshot && p->window_count > 0 && p->window[0].base_offset < m->start) {
-            memmove(p->window, p->window + 1, (WINDOW - 1) * sizeof p->window[0]);
-            p->window_count--;
+        if (p->window_count > 0) { /* a truncation may have gone below what was remembered */
+            const struct sent *last = &p->window[p->window_count - 1];
+            p->next = (int32_t)(((int64_t)last->sequence + last->count) & INT32_MAX);
         }
         struct fq_producer_opened opened;
         struct fq_err err = {0};
@@ -451,6 +478,7 @@ static void one_step(struct model *m)
         commit(m);
         env_take_snapshot(&m->env);
         m->snapshot_offset = m->end;
+        memcpy(m->at_snapshot, m->producers, sizeof m->at_snapshot);
     } else if (dice < 986) {
         trim(m);
     } else if (dice < 990) {
@@ -471,6 +499,8 @@ static void run(enum fq_flush flush, int steps)
     m->seed = given != NULL ? strtoull(given, NULL, 10) : fq_random_u64();
     fq_prng_seed(&m->prng, m->seed);
     m->records = calloc(RECORDS_MAX, sizeof *m->records);
+    m->history = calloc(RECORDS_MAX, sizeof *m->history);
+    m->history_producer = calloc(RECORDS_MAX, sizeof *m->history_producer);
     m->snapshot_offset = -1;
     env_open(&m->env, &(struct env_params){.flush = flush, .max_in_flight = WINDOW,
                                            .batch_max_bytes = 400000});
@@ -495,6 +525,8 @@ static void run(enum fq_flush flush, int steps)
     check_times(m, 100);
     env_close(&m->env);
     free(m->records);
+    free(m->history);
+    free(m->history_producer);
 }
 
 Test(partition_model, on_memory_that_persists)
