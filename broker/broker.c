@@ -82,9 +82,8 @@ static int open_meta(struct fq_broker *broker, struct fq_err *err)
     if (code == FLASHQ_ERR_UNSUPPORTED) {
         fq_warn("built without libpmemobj: metadata lives in memory and is rebuilt from the logs at "
                 "every start");
-        return fq_meta_open_memory(&broker->meta);
-    }
-    if (code == FQ_META_CREATED) {
+        code = fq_meta_open_memory(&broker->meta);
+    } else if (code == FQ_META_CREATED) {
         fq_info("meta.pool: made");
     } else if (code == FQ_META_REBUILT) {
         fq_warn("meta.pool was damaged; it was set aside and is rebuilt from the logs");
