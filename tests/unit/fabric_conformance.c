@@ -589,6 +589,95 @@ for_each_backend(conformance, a_peer_that_does_not_poll_gives_again_then_writabl
     pair_close(&p);
 }
 
+/* Larger than one frame may be: it arrives whole, and the notify after its last byte. */
+for_each_backend(conformance, operations_larger_than_a_frame)
+{
+    struct pair p;
+    struct fq_window *window, *view_window;
+    struct fq_remote *remote, *view_remote;
+    const size_t bytes = 2 * FQ_LIMIT_FABRIC_FRAME_BYTES + 5 * 4096;
+    pair_open(&p, *backend);
+    pair_connect(&p);
+    struct fq_region *ring = region(bytes, 0), *local = region(bytes, FQ_REGION_LOCAL);
+    struct fq_region *view = region(bytes, FQ_REGION_PEER_READS);
+    pair_window(&p, p.s, p.c, ring, FQ_RIGHT_WRITE, &window, &remote);
+    pair_window(&p, p.s, p.c, view, FQ_RIGHT_READ, &view_window, &view_remote);
+    fq_random_bytes(fq_region_base(local), bytes);
+    fq_random_bytes(fq_region_base(view), bytes);
+    struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .remote = remote, .remote_offset = 1, .region = local,
+                       .local = fq_region_base(local), .length = bytes - 1, .imm = 3, .cookie = 1,
+                       .signaled = true};
+    cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
+    expect(&p, p.s, FQ_EVENT_NOTIFY, 3);
+    cr_assert_eq(memcmp((uint8_t *)fq_region_base(ring) + 1, fq_region_base(local), bytes - 1), 0);
+    struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
+    op = (struct fq_op){.type = FQ_OP_READ, .remote = view_remote, .region = local,
+                        .local = fq_region_base(local), .length = bytes, .cookie = 2};
+    cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
+    event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
+    cr_assert_eq(event.event.cookie, 2);
+    cr_assert_eq(memcmp(fq_region_base(view), fq_region_base(local), bytes), 0);
+    cr_assert_not(pair_has(&p.client, p.c, FQ_EVENT_COMPLETED), "one completion an operation");
+    fq_region_unref(ring);
+    fq_region_unref(view);
+    fq_region_unref(local);
+    pair_close(&p);
+}
+
+/* More windows than a socket holds descriptors for, to a peer that does not poll meanwhile: each token can
+ * be opened when it arrives, and what is revoked cannot. */
+for_each_backend(conformance, many_windows_granted_at_once)
+{
+    struct pair p;
+    struct fq_err err = {0};
+    enum { COUNT = 900 };
+    static struct fq_window *windows[COUNT];
+    static struct fq_remote *remotes[COUNT];
+    uint8_t token[FQ_TOKEN_BYTES];
+    pair_open(&p, *backend);
+    pair_connect(&p);
+    struct fq_region *ring = region(4096, 0);
+    size_t fds = count_fds();
+    for (uint32_t i = 0; i < COUNT; i++) {
+        cr_assert_eq(fq_window_grant(p.s, ring, 0, 4096, FQ_RIGHT_WRITE, &windows[i], token, &err), 0,
+                     "%u: %s", i, err.text);
+        int r = fq_conn_send(p.s, token, sizeof token);
+        while (r == FLASHQ_ERR_AGAIN) {
+            struct pair_event event = pair_wait(&p, p.s, FQ_EVENT_WRITABLE);
+            pair_event_free(&event);
+            r = fq_conn_send(p.s, token, sizeof token);
+        }
+        cr_assert_eq(r, 0);
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_MESSAGE);
+        cr_assert_eq(fq_remote_open(p.c, event.bytes, FQ_RIGHT_WRITE, &remotes[i], &err), 0, "%u: %s",
+                     i, err.text);
+        pair_event_free(&event);
+    }
+    cr_assert_eq(count_fds(), fds, "an opened window keeps no descriptor");
+    for (uint32_t i = 0; i < COUNT; i += 2) {
+        fq_window_revoke(windows[i]);
+    }
+    int r = fq_conn_send(p.s, "revoked", 7);
+    while (r == FLASHQ_ERR_AGAIN) {
+        struct pair_event writable = pair_wait(&p, p.s, FQ_EVENT_WRITABLE);
+        pair_event_free(&writable);
+        r = fq_conn_send(p.s, "revoked", 7);
+    }
+    cr_assert_eq(r, 0);
+    struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_MESSAGE);
+    pair_event_free(&event);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        const struct fq_op op = {
+            .type = FQ_OP_WRITE, .remote = remotes[i], .local = &i, .length = 8};
+        cr_assert_eq(fq_conn_post(p.c, &op, 1), i % 2 ? 1 : FLASHQ_ERR_NOT_PERMITTED, "%u",
+                     (unsigned)i);
+    }
+    fq_region_unref(ring);
+    pair_close(&p);
+}
+
 /* ---- sleep and wake ------------------------------------------------------------------------- */
 
 static bool is_readable(const struct fq_fabric *fabric, int ms)

@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <linux/filter.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "fabric/listener.h"
+#include "fabric/tcp/tcp.h"
 #include "fabric_pair.h"
 
 static enum pair_backend all_backends[] = {PAIR_SHM, PAIR_TCP, PAIR_SHM_FAULTY, PAIR_TCP_FAULTY};
@@ -353,5 +356,62 @@ for_each_backend(death, a_closed_connection_gives_no_more_events)
     for (int i = 0; i < 50; i++) {
         cr_assert_eq(fq_fabric_poll(p.server.fabric, events, 16), 0);
     }
+    pair_close(&p);
+}
+
+/* ---- a network that has gone silent (tcp) --------------------------------------------------- */
+
+/* Every packet that arrives for the socket is thrown away, as behind a cable that was pulled. */
+static void pull_cable(int fd)
+{
+    struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+    const struct sock_fprog program = {.len = 1, .filter = &drop};
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);
+}
+
+/* case 43 */
+Test(silence, ends_a_busy_connection_within_its_bound)
+{
+    struct pair p;
+    struct fq_window *window;
+    struct fq_remote *remote;
+    struct fq_region *view, *local;
+    const struct fq_fabric_params params = {.dead_after_us = 400000};
+    pair_open_with(&p, PAIR_TCP, &params);
+    pair_connect(&p);
+    cr_assert_eq(fq_region_create(4096, FQ_REGION_PEER_READS, &view, NULL), 0);
+    cr_assert_eq(fq_region_create(4096, FQ_REGION_LOCAL, &local, NULL), 0);
+    pair_window(&p, p.s, p.c, view, FQ_RIGHT_READ, &window, &remote);
+    pull_cable(fq_tcp_conn_of(p.c)->fd);
+    pull_cable(fq_tcp_conn_of(p.s)->fd);
+    const struct fq_op op = {.type = FQ_OP_READ, .remote = remote, .region = local,
+                             .local = fq_region_base(local), .length = 100, .cookie = 5};
+    int64_t begin = fq_mono_us();
+    cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
+    cr_assert_leq(fq_fabric_next_deadline_us(p.client.fabric), begin + 1000000);
+    struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
+    cr_assert_eq(event.event.cookie, 5);
+    cr_assert_eq(event.event.status, FLASHQ_ERR_UNREACHABLE);
+    event = pair_wait(&p, p.c, FQ_EVENT_DISCONNECTED);
+    cr_assert_eq(event.event.status, FLASHQ_ERR_UNREACHABLE);
+    cr_assert_not_null(strstr(event.text, "no sign of life"), "%s", event.text);
+    cr_assert_geq(fq_mono_us() - begin, 400000);
+    pair_event_free(&event);
+    fq_region_unref(view);
+    fq_region_unref(local);
+    pair_close(&p);
+}
+
+Test(silence, ends_an_idle_connection_too)
+{
+    struct pair p;
+    const struct fq_fabric_params params = {.dead_after_us = 1000000};
+    pair_open_with(&p, PAIR_TCP, &params);
+    pair_connect(&p);
+    pull_cable(fq_tcp_conn_of(p.c)->fd);
+    pull_cable(fq_tcp_conn_of(p.s)->fd);
+    struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_DISCONNECTED);
+    cr_assert_lt(event.event.status, 0);
+    pair_event_free(&event);
     pair_close(&p);
 }

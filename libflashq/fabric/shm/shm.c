@@ -90,6 +90,7 @@ int fq_shm_fail(struct fq_shm_conn *conn, bool tell, int code, const char *forma
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     leave_list(conn);
+    fq_list_remove(&conn->stuck);
     if (conn->fd >= 0) {
         if (tell) {
             tell_close(conn, code, text);
@@ -103,12 +104,9 @@ int fq_shm_fail(struct fq_shm_conn *conn, bool tell, int code, const char *forma
 static void conn_fini(struct fq_conn *base, bool is_child)
 {
     struct fq_shm_conn *conn = fq_shm_conn_of(base);
-    if (conn->link.next) {
-        leave_list(conn);
-    }
-    if (conn->records.next) {
-        fq_shm_link_fini(conn);
-    }
+    leave_list(conn);
+    fq_list_remove(&conn->stuck);
+    fq_shm_link_fini(conn);
     if (conn->fd >= 0 && is_child) {
         close(conn->fd);
     } else {
@@ -281,6 +279,9 @@ static int shm_poll(struct fq_fabric *base)
     if (!fq_list_is_empty(&fabric->connecting)) {
         fq_shm_connecting_deadlines(fabric, now_us);
     }
+    if (!fq_list_is_empty(&fabric->stuck)) {
+        fq_shm_link_retry_stuck(fabric, now_us);
+    }
     return 0;
 }
 
@@ -312,7 +313,10 @@ static void shm_disarm(struct fq_fabric *base)
 
 static int64_t shm_next_deadline(const struct fq_fabric *base)
 {
-    return fq_shm_connecting_next_us((const struct fq_shm_fabric *)(const void *)base);
+    const struct fq_shm_fabric *fabric = (const struct fq_shm_fabric *)(const void *)base;
+    int64_t due = fq_shm_connecting_next_us(fabric);
+    bool is_stuck = !fq_list_is_empty(&fabric->stuck);
+    return is_stuck && fabric->stuck_retry_us < due ? fabric->stuck_retry_us : due;
 }
 
 /* ---- posting -------------------------------------------------------------------------------- */
@@ -396,6 +400,7 @@ static int shm_init(struct fq_fabric *base, struct fq_err *err)
     fq_list_init(&fabric->active);
     fq_list_init(&fabric->idle);
     fq_list_init(&fabric->connecting);
+    fq_list_init(&fabric->stuck);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #define FQ_SHM_RECORD_BYTES 48
 #define FQ_SHM_PASSED_MAX 2
+#define FQ_SHM_RECORDS_MAX 8192 /* waiting for room in a socket */
 
 /* What travels over the socket once the handshake is done. */
 enum fq_shm_record_type {
@@ -35,6 +36,8 @@ struct fq_shm_fabric {
     struct fq_list active;     /* connections whose ring is looked at in every poll */
     struct fq_list idle;       /* connections whose peer wakes us through the socket */
     struct fq_list connecting;
+    struct fq_list stuck;      /* a descriptor cannot be sent now, and no event will tell when */
+    int64_t stuck_retry_us;
     size_t active_count;
     bool is_armed;             /* the caller may have slept: look at the sockets in the next poll */
     int64_t sockets_seen_us;
@@ -43,6 +46,7 @@ struct fq_shm_fabric {
 struct fq_shm_conn {
     struct fq_conn base;
     struct fq_list link;       /* fabric's active, idle or connecting */
+    struct fq_list stuck;
     bool is_active;
     bool has_eof;              /* the peer is gone: deliver what is in the ring, then disconnect */
     bool needs_sync;           /* a record was sent since the last ring entry */
@@ -58,6 +62,7 @@ struct fq_shm_conn {
     struct fq_shm_tx tx;
     struct fq_shm_rx rx;
     struct fq_list records;    /* waiting for room in the socket */
+    unsigned records_count;
     struct fq_list grants;     /* received and not opened */
     unsigned grants_count;
     int passed[FQ_SHM_PASSED_MAX];
@@ -102,11 +107,12 @@ void fq_shm_connecting_deadlines(struct fq_shm_fabric *fabric, int64_t now_us);
 int64_t fq_shm_connecting_next_us(const struct fq_shm_fabric *fabric);
 
 /* shm_link.c: records over the socket */
-/* Queues what the socket has no room for. 0 or an error (the connection is broken then). `region` is
- * referenced while its descriptor waits; NULL sends none. */
+/* Queues what the socket has no room for. 0, AGAIN (FQ_SHM_RECORDS_MAX wait already), NO_MEMORY, or
+ * CLOSED (the next poll tells). `region` is referenced while its descriptor waits; NULL sends none. */
 int fq_shm_link_send(struct fq_shm_conn *conn, const struct fq_shm_record *record,
                      struct fq_region *region);
 void fq_shm_link_wake(struct fq_shm_conn *conn);
+void fq_shm_link_retry_stuck(struct fq_shm_fabric *fabric, int64_t now_us);
 /* Sends what waits; 1: all sent, 0: not yet, negative: broken. */
 int fq_shm_link_flush(struct fq_shm_conn *conn);
 /* Reads and carries out all records that are there. Negative: broken. */

@@ -84,6 +84,7 @@ static void init_conn(struct fq_shm_conn *conn)
     conn->fd = conn->ring_fd = -1;
     conn->retry_us = INT64_MAX;
     fq_list_init(&conn->link);
+    fq_list_init(&conn->stuck);
     fq_list_init(&conn->records);
     fq_list_init(&conn->grants);
 }

@@ -12,8 +12,11 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "fabric/shm/shm.h"
 #include "fabric/sock.h"
+
+#define STUCK_RETRY_US 10000
 
 struct waiting {
     struct fq_list link;
@@ -56,19 +59,23 @@ static struct fq_shm_record decode(const uint8_t *bytes)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-/* 1: sent; 0: no room; negative: the socket is dead. */
-static int try_send(const struct fq_shm_conn *conn, const struct fq_shm_record *record,
-                    const struct fq_region *region)
+enum sent { SENT, SENT_NO_ROOM, SENT_STUCK, SENT_DEAD };
+
+static enum sent try_send(const struct fq_shm_conn *conn, const struct fq_shm_record *record,
+                          const struct fq_region *region)
 {
     uint8_t bytes[FQ_SHM_RECORD_BYTES];
     encode(record, bytes);
     ssize_t n = fq_sock_send_fd(conn->fd, bytes, sizeof bytes, region ? region->fd : -1);
     if (n == (ssize_t)sizeof bytes) {
-        return 1;
+        return SENT;
+    }
+    if (n < 0 && fq_sock_would_block(errno)) {
+        return SENT_NO_ROOM;
     }
     /* ETOOMANYREFS: as many descriptors are under way as this process may have open. */
-    bool is_full = n < 0 && (fq_sock_would_block(errno) || errno == ETOOMANYREFS || errno == ENOBUFS);
-    return is_full ? 0 : FLASHQ_ERR_CLOSED;
+    bool is_stuck = n < 0 && (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM);
+    return is_stuck ? SENT_STUCK : SENT_DEAD;
 }
 
 static void watch_output(struct fq_shm_conn *conn, bool is_wanted)
@@ -80,13 +87,52 @@ static void watch_output(struct fq_shm_conn *conn, bool is_wanted)
     }
 }
 
+/* What brings us back to the waiting records: the socket has room again, or some time has passed. */
+static void wait_for(struct fq_shm_conn *conn, enum sent why)
+{
+    struct fq_shm_fabric *fabric = fq_shm_fabric_of(conn->base.fabric);
+    watch_output(conn, why == SENT_NO_ROOM);
+    if (why == SENT_STUCK) {
+        if (fq_list_is_empty(&fabric->stuck)) {
+            fabric->stuck_retry_us = fq_mono_us() + STUCK_RETRY_US;
+        }
+        fq_list_append(&fabric->stuck, &conn->stuck);
+    } else {
+        fq_list_remove(&conn->stuck);
+    }
+}
+
+void fq_shm_link_retry_stuck(struct fq_shm_fabric *fabric, int64_t now_us)
+{
+    struct fq_list turn;
+    if (now_us < fabric->stuck_retry_us) {
+        return;
+    }
+    fq_list_init(&turn);
+    while (!fq_list_is_empty(&fabric->stuck)) {
+        fq_list_append(&turn, fabric->stuck.next);
+    }
+    while (!fq_list_is_empty(&turn)) {
+        struct fq_shm_conn *conn = fq_list_item(turn.next, struct fq_shm_conn, stuck);
+        fq_list_remove(&conn->stuck);
+        (void)fq_shm_link_flush(conn);
+        fq_shm_activate(conn);
+    }
+}
+
 int fq_shm_link_send(struct fq_shm_conn *conn, const struct fq_shm_record *record,
                      struct fq_region *region)
 {
-    int r = fq_list_is_empty(&conn->records) ? try_send(conn, record, region) : 0;
-    conn->needs_sync = true;
-    if (r != 0) {
-        return r > 0 ? 0 : r; /* a dead socket is noticed by the next poll */
+    enum sent sent = SENT;
+    if (fq_list_is_empty(&conn->records)) {
+        sent = try_send(conn, record, region);
+        conn->needs_sync = true;
+        if (sent == SENT || sent == SENT_DEAD) { /* a dead socket is told by the next poll */
+            return sent == SENT ? 0 : FLASHQ_ERR_CLOSED;
+        }
+    }
+    if (conn->records_count >= FQ_SHM_RECORDS_MAX) {
+        return FLASHQ_ERR_AGAIN;
     }
     struct waiting *waiting = calloc(1, sizeof *waiting);
     if (!waiting) {
@@ -96,12 +142,17 @@ int fq_shm_link_send(struct fq_shm_conn *conn, const struct fq_shm_record *recor
     waiting->region = fq_region_ref(region);
     fq_list_init(&waiting->link);
     fq_list_append(&conn->records, &waiting->link);
-    watch_output(conn, true);
+    conn->records_count++;
+    conn->needs_sync = true;
+    if (sent != SENT) {
+        wait_for(conn, sent);
+    }
     return 0;
 }
 
-static void free_waiting(struct waiting *waiting)
+static void free_waiting(struct fq_shm_conn *conn, struct waiting *waiting)
 {
+    conn->records_count--;
     fq_list_remove(&waiting->link);
     fq_region_unref(waiting->region);
     free(waiting);
@@ -111,13 +162,14 @@ int fq_shm_link_flush(struct fq_shm_conn *conn)
 {
     while (!fq_list_is_empty(&conn->records)) {
         struct waiting *waiting = fq_list_item(conn->records.next, struct waiting, link);
-        int r = try_send(conn, &waiting->record, waiting->region);
-        if (r <= 0) {
-            return r;
+        enum sent sent = try_send(conn, &waiting->record, waiting->region);
+        if (sent != SENT) {
+            wait_for(conn, sent);
+            return sent == SENT_DEAD ? FLASHQ_ERR_CLOSED : 0;
         }
-        free_waiting(waiting);
+        free_waiting(conn, waiting);
     }
-    watch_output(conn, false);
+    wait_for(conn, SENT);
     return 1;
 }
 
@@ -306,7 +358,7 @@ int fq_shm_link_drain(struct fq_shm_conn *conn)
 void fq_shm_link_fini(struct fq_shm_conn *conn)
 {
     while (!fq_list_is_empty(&conn->records)) {
-        free_waiting(fq_list_item(conn->records.next, struct waiting, link));
+        free_waiting(conn, fq_list_item(conn->records.next, struct waiting, link));
     }
     while (!fq_list_is_empty(&conn->grants)) {
         free_grant(conn, fq_list_item(conn->grants.next, struct fq_shm_grant, link));

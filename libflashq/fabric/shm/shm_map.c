@@ -72,7 +72,9 @@ int fq_shm_grant(struct fq_window *window, uint8_t token[FQ_TOKEN_BYTES], struct
         .rights = window->rights};
     int r = fq_shm_link_send(fq_shm_conn_of(window->conn), &record, window->region);
     if (r < 0) {
-        return fq_err_set(err, r, "the window's descriptor cannot be sent");
+        return fq_err_set(err, r, r == FLASHQ_ERR_AGAIN
+                          ? "windows that wait to be sent to one peer: at most 8192"
+                          : "the window's descriptor cannot be sent");
     }
     fq_token_encode(&parsed, token);
     return 0;
@@ -84,8 +86,10 @@ void fq_shm_revoke(struct fq_window *window)
     const struct fq_shm_record record = {
         .type = FQ_SHM_RECORD_REVOKE, .id = window->id, .key = window->key};
     int r = fq_shm_link_send(conn, &record, NULL);
-    if (r == FLASHQ_ERR_NO_MEMORY) { /* a peer that cannot be told is cut off */
-        (void)fq_shm_fail(conn, true, r, "no memory to revoke a window");
+    if (r == FLASHQ_ERR_NO_MEMORY || r == FLASHQ_ERR_AGAIN) { /* who cannot be told is cut off */
+        (void)fq_shm_fail(conn, true, r == FLASHQ_ERR_AGAIN ? FLASHQ_ERR_LIMIT : r,
+                          "a window cannot be revoked: %s",
+                          r == FLASHQ_ERR_AGAIN ? "the peer does not read its socket" : "no memory");
     }
 }
 

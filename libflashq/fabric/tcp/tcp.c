@@ -176,18 +176,16 @@ static void check_alive(struct fq_tcp_conn *conn)
 
 static void sweep(struct fq_tcp_fabric *fabric, int64_t now_us)
 {
-    int64_t period = fabric->base.params.dead_after_us / 4;
-    if (now_us >= fabric->sweep_us) {
-        struct fq_list *next;
-        for (struct fq_list *at = fabric->unacked.next; at != &fabric->unacked; at = next) {
-            next = at->next;
-            check_alive(fq_list_item(at, struct fq_tcp_conn, unacked));
-        }
-        fabric->sweep_us = INT64_MAX;
+    if (now_us < fabric->sweep_us) {
+        return;
     }
-    if (fabric->sweep_us == INT64_MAX && !fq_list_is_empty(&fabric->unacked)) {
-        fabric->sweep_us = now_us + period;
+    struct fq_list *next;
+    for (struct fq_list *at = fabric->unacked.next; at != &fabric->unacked; at = next) {
+        next = at->next;
+        check_alive(fq_list_item(at, struct fq_tcp_conn, unacked));
     }
+    bool is_quiet = fq_list_is_empty(&fabric->unacked);
+    fabric->sweep_us = is_quiet ? INT64_MAX : now_us + fabric->base.params.dead_after_us / 4;
 }
 
 static void expire_lingering(struct fq_tcp_fabric *fabric, int64_t now_us)
@@ -309,10 +307,13 @@ static void tcp_revoke(struct fq_window *window)
     struct fq_tcp_conn *conn = fq_tcp_conn_of(window->conn);
     const struct fq_tcp_frame frame = {
         .op = FQ_TCP_REVOKE, .window = window->id, .key = window->key};
-    if (fq_tcp_tx_frame(conn, &frame, NULL, 0, NULL)) {
+    bool is_over = conn->tx.end - conn->tx.begin > 2 * (size_t)FQ_LIMIT_CONTROL_QUEUED_BYTES;
+    if (!is_over && fq_tcp_tx_frame(conn, &frame, NULL, 0, NULL)) {
         fq_tcp_tx_flush(conn);
-    } else {
-        (void)fq_tcp_fail(conn, false, FLASHQ_ERR_NO_MEMORY, "no memory to revoke a window");
+    } else { /* who cannot be told is cut off */
+        (void)fq_tcp_fail(conn, false, is_over ? FLASHQ_ERR_LIMIT : FLASHQ_ERR_NO_MEMORY,
+                          "a window cannot be revoked: %s",
+                          is_over ? "the peer does not receive" : "no memory");
     }
 }
 

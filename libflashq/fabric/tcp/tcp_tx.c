@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "fabric/sock.h"
 #include "fabric/tcp/tcp.h"
 
@@ -199,6 +200,9 @@ void fq_tcp_tx_flush(struct fq_tcp_conn *conn)
         struct fq_tcp_fabric *fabric = fq_tcp_fabric_of(conn->base.fabric);
         if (fq_list_is_empty(&conn->unacked)) {
             fq_list_append(&fabric->unacked, &conn->unacked);
+            if (fabric->sweep_us == INT64_MAX) {
+                fabric->sweep_us = fq_mono_us() + fabric->base.params.dead_after_us / 4;
+            }
         }
         advance(conn, (size_t)n);
         if ((size_t)n < wanted) {
