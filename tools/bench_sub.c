@@ -110,7 +110,7 @@ static void consume_all(struct consuming *c)
             worker->code = count;
             return;
         }
-        for (int i = 0; i < count; i++) {
+        for (int i = 0; i < count && worker->records < (uint64_t)worker->quota; i++) {
             take_message(c, messages[i]);
         }
         if (count > 0 && worker->bench->kind != FQ_BENCH_E2E) {

@@ -53,8 +53,9 @@ int fq_cli_fail(const struct fq_cli *cli, int code, const char *text, const char
     (void)vsnprintf(context, sizeof context, format, args);
     va_end(args);
     (void)cli;
-    (void)fprintf(stderr, "flashq: %s%s%s\n", context, context[0] ? ": " : "",
-                  text && text[0] ? text : flashq_strerror(code));
+    const char *why = text && text[0] ? text : flashq_strerror(code);
+    bool is_named = strstr(why, context) != NULL; /* the library's text says it already */
+    (void)fprintf(stderr, "flashq: %s%s%s\n", is_named ? "" : context, is_named ? "" : ": ", why);
     return fq_exit_of(code);
 }
 

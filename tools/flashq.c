@@ -149,6 +149,30 @@ static int no_command(const struct fq_cli *cli, int argc, char *const *argv)
                         near ? near : "", near ? "\"?)" : "");
 }
 
+/* "topic" alone with --help: its commands. False if there is no such family. */
+static bool help_family(struct fq_cli *cli, const char *family)
+{
+    struct fq_buf *out = &cli->out.buf;
+    bool is_family = false;
+    for (const struct fq_command *const *command = fq_commands; *command; command++) {
+        size_t first = strcspn((*command)->name, " ");
+        if ((*command)->name[first] == '\0' || strlen(family) != first ||
+            strncmp((*command)->name, family, first) != 0) {
+            continue;
+        }
+        if (!is_family) {
+            fq_buf_printf(out, "Usage: flashq %s COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n",
+                          family);
+        }
+        is_family = true;
+        fq_buf_printf(out, "  %-24s %s\n", (*command)->name, (*command)->summary);
+    }
+    if (is_family) {
+        fq_buf_printf(out, "\nSee \"flashq help %s COMMAND\".\n", family);
+    }
+    return is_family;
+}
+
 /* ---- built-in commands --------------------------------------------------------------------- */
 
 static int run_help(struct fq_cli *cli, int argc, char *const *argv)
@@ -160,7 +184,7 @@ static int run_help(struct fq_cli *cli, int argc, char *const *argv)
     }
     const struct fq_command *command = find_command(argc, argv, &words);
     if (!command) {
-        return no_command(cli, argc, argv);
+        return argc == 1 && help_family(cli, argv[0]) ? FQ_EXIT_OK : no_command(cli, argc, argv);
     }
     fq_cli_help(cli, command);
     return FQ_EXIT_OK;
@@ -211,7 +235,9 @@ static int run_command(struct fq_cli *cli, int argc, char **argv)
     int words = 0;
     const struct fq_command *command = find_command(argc, argv, &words);
     if (!command) {
-        return no_command(cli, argc, argv);
+        bool is_help =
+            argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+        return is_help && help_family(cli, argv[0]) ? FQ_EXIT_OK : no_command(cli, argc, argv);
     }
     struct fq_opt_parser parser = {.argc = argc,
                                    .argv = argv,
