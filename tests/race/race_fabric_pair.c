@@ -3,7 +3,8 @@
  * Two threads of one process, each with a fabric of its own, exchange writes, notifies and messages through
  * shm and tcp, sleeping on their descriptors. Regions are shared by reference count, an incoming
  * connection is handed from the listening thread to the other. Under ThreadSanitizer the shared rings must
- * show no race, and no wake-up may be lost.
+ * show no race, and no wake-up may be lost. A third thread looks at an aligned word that is written all
+ * the time: it is never seen half written.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -17,6 +18,7 @@
 
 #define ROUNDS 3000u
 #define RING_BYTES (64u << 10)
+#define WORD_AT (RING_BYTES - 64)
 
 #define check(what)                                                                                \
     do {                                                                                           \
@@ -31,7 +33,22 @@ struct shared {
     struct fq_endpoint endpoint;
     struct fq_incoming *incoming; /* written before the server's thread starts */
     struct fq_region *ring;
+    _Atomic bool is_over;
 };
+
+static void *observer_main(void *argument)
+{
+    struct shared *shared = argument;
+    uint64_t *words = (void *)((uint8_t *)fq_region_base(shared->ring) + WORD_AT);
+    while (!shared->is_over) {
+        for (int i = 0; i < 8; i++) {
+            uint64_t word = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
+            check(word == (word & 0xff) * UINT64_C(0x0101010101010101));
+        }
+        usleep(10);
+    }
+    return NULL;
+}
 
 /* The next event, asleep until there is one. */
 static struct fq_event next_event(struct fq_fabric *fabric)
@@ -95,9 +112,14 @@ static void client_main(struct fq_fabric *fabric, struct fq_conn *conn)
     check(fq_remote_open(conn, event.data, FQ_RIGHT_WRITE, &remote, NULL) == 0);
     check(fq_region_create(RING_BYTES, FQ_REGION_LOCAL, &local, NULL) == 0);
     for (uint32_t i = 0; i < ROUNDS; i++) {
-        const struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .remote = remote, .region = local,
-                                 .local = fq_region_base(local), .length = i % 5000, .imm = i};
-        check(fq_conn_post(conn, &op, 1) == 1);
+        uint64_t words[8];
+        memset(words, (int)(i & 0xff), sizeof words);
+        const struct fq_op ops[] = {
+            {.type = FQ_OP_WRITE, .remote = remote, .remote_offset = WORD_AT, .local = words,
+             .length = sizeof words},
+            {.type = FQ_OP_WRITE_NOTIFY, .remote = remote, .region = local,
+             .local = fq_region_base(local), .length = i % 5000, .imm = i}};
+        check(fq_conn_post(conn, ops, 2) == 2);
         event = expect(fabric, FQ_EVENT_MESSAGE);
         check(memcmp(event.data, &i, sizeof i) == 0);
     }
@@ -111,7 +133,7 @@ static void run(enum fq_transport transport, const char *where)
     struct fq_fabric *fabric;
     struct fq_conn *conn;
     struct fq_event event;
-    pthread_t thread;
+    pthread_t thread, observer;
     check(fq_endpoint_parse(where, &shared.endpoint, NULL) == 0);
     const struct fq_listen_params listen = {.endpoint = &shared.endpoint};
     check(fq_listener_open(&listen, &listener, NULL) == 0);
@@ -124,10 +146,13 @@ static void run(enum fq_transport transport, const char *where)
         check(fq_fabric_poll(fabric, &event, 1) == 0);
     }
     check(pthread_create(&thread, NULL, server_main, &shared) == 0);
+    check(pthread_create(&observer, NULL, observer_main, &shared) == 0);
     (void)expect(fabric, FQ_EVENT_CONNECTED);
     client_main(fabric, conn);
     fq_fabric_destroy(fabric);
     check(pthread_join(thread, NULL) == 0);
+    shared.is_over = true;
+    check(pthread_join(observer, NULL) == 0);
     fq_region_unref(shared.ring);
     fq_listener_close(listener);
 }

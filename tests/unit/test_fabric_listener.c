@@ -457,6 +457,26 @@ Test(listener, names_resolve_or_fail_as_events)
     pair_close(&p);
 }
 
+Test(listener, addresses_of_version_6)
+{
+    struct fq_endpoint endpoint = endpoint_of("tcp:[::1]:0");
+    struct fq_listener *listener;
+    struct fq_err err = {0};
+    if (fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint}, &listener, &err) < 0) {
+        cr_log_warn("no IPv6 on this machine, not tried: %s", err.text);
+        cr_assert_not_null(strstr(err.text, "[::1]"), "%s", err.text);
+        return;
+    }
+    struct pair p;
+    pair_open(&p, PAIR_TCP);
+    fq_listener_close(p.listener);
+    p.listener = listener;
+    p.endpoint = *fq_listener_endpoint(listener);
+    pair_connect(&p);
+    cr_assert_eq(strncmp(fq_conn_peer_name(p.s), "tcp [::1]:", 10), 0, "%s", fq_conn_peer_name(p.s));
+    pair_close(&p);
+}
+
 /* A server that is something else: its words are not taken for a reply. */
 Test(listener, a_client_that_meets_another_server_says_so)
 {
