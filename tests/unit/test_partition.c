@@ -488,6 +488,31 @@ Test(partition, retention_by_size_removes_whole_segments_from_everywhere)
     env_close(&env);
 }
 
+Test(partition, an_index_from_before_a_truncation_is_not_believed)
+{
+    struct env env;
+    env_open(&env, &(struct env_params){.flush = FQ_FLUSH_PMEM});
+    env_producer(&env, PRODUCER);
+    put_big(&env, 0, 4, 300000); /* 0 to 2 sealed */
+    work_off(&env);
+    cr_assert_eq(each_file(&env, ".index", NULL), 1);
+    cr_assert_eq(fq_partition_truncate(env.partition, 1, NULL), 0);
+    env.wall_ms += 1000000; /* the same sizes again, at later times */
+    char *value = calloc(1, 300001);
+    memset(value, 'v', 300000);
+    for (int32_t i = 1; i < 4; i++) {
+        cr_assert_eq(env_put(&env, PRODUCER, i, env.wall_ms + i, value), i);
+    }
+    free(value);
+    cr_assert_eq(env_commit(&env), 4);
+    env_lose_calendar(&env);
+    env_crash(&env); /* nobody wrote the new index */
+    for (int64_t i = 1; i < 4; i++) {
+        cr_assert_eq(env_time_query(&env, 1700001000000 + i, 0).offset, i);
+    }
+    env_close(&env);
+}
+
 static void damage_at_4200(const char *path)
 {
     int fd = open(path, O_RDWR);

@@ -453,6 +453,9 @@ static void truncate_some(struct model *m)
 
 static void one_step(struct model *m)
 {
+    int64_t committed = fq_partition_high_watermark(m->env.partition);
+    CHECK(m, committed >= m->committed && committed <= m->end); /* a starved append makes a round */
+    m->committed = committed;
     struct producer *p = &m->producers[below(m, PRODUCERS)];
     m->env.wall_ms += (int64_t)below(m, 2000);
     uint64_t dice = below(m, 1000);
