@@ -309,9 +309,9 @@ static int load_entries(struct pmem_meta *m, const char *path, struct fq_err *er
     return 0;
 }
 
-static int open_existing(struct pmem_meta *m, const char *path, struct fq_err *err)
+static int open_existing(struct pmem_meta *m, const char *path, bool has_look, struct fq_err *err)
 {
-    int r = fq_meta_pool_open(path, &m->pool, err);
+    int r = fq_meta_pool_open(path, has_look, &m->pool, err);
     r = r < 0 ? r : load_entries(m, path, err);
     if (r < 0 && m->pool) {
         fq_meta_index_fini(&m->index, NULL, NULL);
@@ -323,7 +323,7 @@ static int open_existing(struct pmem_meta *m, const char *path, struct fq_err *e
 
 static int open_or_make(struct pmem_meta *m, const char *path, size_t bytes, struct fq_err *err)
 {
-    int r = open_existing(m, path, err);
+    int r = open_existing(m, path, true, err);
     if (r != FLASHQ_ERR_NOT_FOUND && r != FLASHQ_ERR_CORRUPT) {
         return r;
     }
@@ -334,6 +334,27 @@ static int open_or_make(struct pmem_meta *m, const char *path, size_t bytes, str
     return r < 0 ? r : outcome;
 }
 
+static struct pmem_meta *create(void)
+{
+    struct pmem_meta *m = calloc(1, sizeof *m);
+    if (m) {
+        m->base.ops = &pmem_ops;
+        fq_meta_index_init(&m->index);
+    }
+    return m;
+}
+
+/* Hands it over, or closes it when `result` is an error. */
+static int finish_open(struct pmem_meta *m, int result, struct fq_meta **ret)
+{
+    if (result < 0) {
+        pmem_close(&m->base);
+    } else {
+        *ret = &m->base;
+    }
+    return result;
+}
+
 int fq_meta_open_pmem(const char *path, size_t bytes, struct fq_meta **ret, struct fq_err *err)
 {
     if (bytes < FQ_LIMIT_META_POOL_BYTES_MIN) {
@@ -341,17 +362,18 @@ int fq_meta_open_pmem(const char *path, size_t bytes, struct fq_meta **ret, stru
                           "%s: %zu bytes asked for, FQ_LIMIT_META_POOL_BYTES_MIN is %u", path, bytes,
                           FQ_LIMIT_META_POOL_BYTES_MIN);
     }
-    struct pmem_meta *m = calloc(1, sizeof *m);
+    struct pmem_meta *m = create();
     if (!m) {
         return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "%s: no memory", path);
     }
-    m->base.ops = &pmem_ops;
-    fq_meta_index_init(&m->index);
-    int r = open_or_make(m, path, bytes, err);
-    if (r < 0) {
-        pmem_close(&m->base);
-        return r;
+    return finish_open(m, open_or_make(m, path, bytes, err), ret);
+}
+
+int fq_meta_open_pmem_trusting(const char *path, struct fq_meta **ret, struct fq_err *err)
+{
+    struct pmem_meta *m = create();
+    if (!m) {
+        return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "%s: no memory", path);
     }
-    *ret = &m->base;
-    return r;
+    return finish_open(m, open_existing(m, path, false, err), ret);
 }

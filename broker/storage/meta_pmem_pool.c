@@ -214,11 +214,13 @@ static int look_at_file(const char *path, uint64_t *ret_bytes, struct fq_err *er
     return 0;
 }
 
-int fq_meta_pool_open(const char *path, PMEMobjpool **ret, struct fq_err *err)
+int fq_meta_pool_open(const char *path, bool has_look, PMEMobjpool **ret, struct fq_err *err)
 {
     uint64_t file_bytes = 0;
     int r = look_at_file(path, &file_bytes, err);
-    r = r < 0 ? r : look(path, file_bytes, err);
+    if (r == 0 && has_look) {
+        r = look(path, file_bytes, err);
+    }
     if (r < 0) {
         return r;
     }

@@ -11,6 +11,7 @@
 #ifndef FQ_STORAGE_META_PMEM_POOL_H
 #define FQ_STORAGE_META_PMEM_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,9 +61,14 @@ uint32_t fq_meta_pool_root_crc(const struct fq_meta_pool_root *root);
 /* Makes a new pool of `bytes` at `path`, which must not exist: under another name first, so that a
  * half-made one is never found. */
 int fq_meta_pool_create(const char *path, size_t bytes, PMEMobjpool **ret, struct fq_err *err);
-/* 0; NOT_FOUND; CORRUPT: what is there is no sound pool; BUSY, VERSION, other errors. */
-int fq_meta_pool_open(const char *path, PMEMobjpool **ret, struct fq_err *err);
+/* 0; NOT_FOUND; CORRUPT: what is there is no sound pool; BUSY, VERSION, other errors. `has_look`: a
+ * child looks first. */
+int fq_meta_pool_open(const char *path, bool has_look, PMEMobjpool **ret, struct fq_err *err);
 /* Renames what is at `path` to PATH.damaged-N. */
 int fq_meta_pool_set_aside(const char *path, struct fq_err *err);
+
+/* fq_meta_open_pmem for a pool that is there, in this process alone and without setting anything aside:
+ * for the crash test, which opens thousands, each in a child of its own. */
+int fq_meta_open_pmem_trusting(const char *path, struct fq_meta **ret, struct fq_err *err);
 
 #endif
