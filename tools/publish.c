@@ -89,7 +89,7 @@ static size_t record_bytes(const struct fq_rec *rec)
     return bytes;
 }
 
-/* " = 1MiB": the topic's message.max.bytes as it writes it; "" if it cannot be had. */
+/* " = 1048576": the topic's message.max.bytes; "" if it cannot be had. */
 static void limit_text(struct fq_publish *publish, char *text, size_t bytes)
 {
     flashq_config_entry *entries = NULL;
@@ -101,8 +101,10 @@ static void limit_text(struct fq_publish *publish, char *text, size_t bytes)
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(entries[i].key, "message.max.bytes") == 0) {
-            (void)snprintf(text, bytes, " = %.32s", entries[i].value);
+        uint64_t limit;
+        if (strcmp(entries[i].key, "message.max.bytes") == 0 &&
+            fq_parse_size(entries[i].value, &limit, NULL) == 0) {
+            (void)snprintf(text, bytes, " = %" PRIu64, limit);
         }
     }
     flashq_free(entries);

@@ -148,7 +148,7 @@ class Records(unittest.TestCase):
             data = harness.seeded("large fetch").randbytes(1 << 20)
             broker.flashq("pub", "t", "-D", "", input=data)
             for transport in ("shm", "tcp"):
-                back = broker.flashq("-X", "fetch.bytes=4096", "sub", "t", "-o", "start", "-e", "-f", "%v",
+                back = broker.flashq("-X", "fetch.max.bytes=4096", "sub", "t", "-o", "start", "-e", "-f", "%v",
                                      transport=transport)
                 self.assertEqual(back, data)
 
