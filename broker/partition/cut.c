@@ -55,9 +55,30 @@ int fq_partition_apply_retention(struct fq_partition *p)
     return retired;
 }
 
+/* An index file that outlived the cut could fit what is appended instead, if that has the same lengths: it
+ * goes first. */
+static int remove_indexes(struct fq_partition *p, int64_t offset, struct fq_err *err)
+{
+    for (struct fq_segment *segment = fq_log_segment_first(p->log); segment != NULL;
+         segment = fq_segment_next(segment)) {
+        if (!fq_segment_is_sealed(segment) || fq_segment_end_offset(segment) <= offset) {
+            continue;
+        }
+        int rc = fq_log_remove_sidecar(p->log, segment, FQ_PARTITION_INDEX_SUFFIX);
+        if (rc < 0) {
+            return fq_err_set(err, rc, "removing the index of segment %lld: %s",
+                              (long long)fq_segment_base_offset(segment), fq_err_describe(rc));
+        }
+    }
+    return 0;
+}
+
 int fq_partition_truncate(struct fq_partition *p, int64_t offset, struct fq_err *err)
 {
-    int rc = fq_log_truncate(p->log, offset, err);
+    int rc = remove_indexes(p, offset, err);
+    if (rc == 0) {
+        rc = fq_log_truncate(p->log, offset, err);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -78,6 +99,8 @@ int fq_partition_truncate(struct fq_partition *p, int64_t offset, struct fq_err 
     struct fq_segment *last = fq_log_segment_last(p->log);
     if (last != NULL && p->index_next > fq_segment_base_offset(last)) {
         p->index_next = fq_segment_base_offset(last);
+        /* One that was still queued for the segment comes to nothing. */
+        (void)fq_log_write_sidecar(p->log, last, FQ_PARTITION_INDEX_SUFFIX, "", 0);
     }
     fq_partition_forget_places(p);
     rc = fq_partition_rescan_chunks(p, fq_chunks_truncate(p->chunks, end), end);

@@ -18,8 +18,6 @@
 #include "partition/snapshot.h"
 #include "partition/state.h"
 
-#define INDEX_SUFFIX "index"
-
 struct walk {
     struct fq_partition *partition;
     int64_t states_from;   /* batches from here on count for producers and epochs */
@@ -80,7 +78,7 @@ static bool load_index(struct fq_partition *p, struct fq_segment *segment)
     void *bytes;
     size_t length;
     int64_t base = fq_segment_base_offset(segment);
-    int rc = fq_log_read_sidecar(p->log, segment, INDEX_SUFFIX, &bytes, &length);
+    int rc = fq_log_read_sidecar(p->log, segment, FQ_PARTITION_INDEX_SUFFIX, &bytes, &length);
     if (rc < 0) {
         if (rc != FLASHQ_ERR_NOT_FOUND) {
             fq_warn("%s/%u: index of segment %lld cannot be read (%s), built anew", p->topic, p->index,
@@ -108,7 +106,7 @@ void fq_partition_write_index(struct fq_partition *p, struct fq_segment *segment
     }
     void *bytes = malloc(length);
     if (bytes != NULL && fq_chunks_encode(p->chunks, &p->topic_id, p->index, base, bytes, length) == 0 &&
-        fq_log_write_sidecar(p->log, segment, INDEX_SUFFIX, bytes, length) == 0) {
+        fq_log_write_sidecar(p->log, segment, FQ_PARTITION_INDEX_SUFFIX, bytes, length) == 0) {
         p->stats.indexes_written++;
     }
     free(bytes);

@@ -18,6 +18,8 @@
 #include "partition/partition.h"
 #include "partition/producers.h"
 
+#define FQ_PARTITION_INDEX_SUFFIX "index"
+
 enum partition_state { PARTITION_SERVING, PARTITION_OFFLINE };
 
 struct fq_partition {

@@ -133,6 +133,9 @@ void fq_segment_unpin(struct fq_segment *segment);
  * housekeeper (the bytes are copied) and promises nothing: it may be lost, and carries its own check. */
 int fq_log_write_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix,
                          const void *bytes, size_t length);
+/* Durable when it returns 0 (blocks); none there is fine. A write that is still queued is not undone: queue
+ * an empty one after it. */
+int fq_log_remove_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix);
 /* *ret is the caller's to free. NOT_FOUND. */
 int fq_log_read_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix,
                         void **ret, size_t *ret_length);

@@ -93,6 +93,21 @@ int fq_log_write_sidecar(struct fq_log *log, struct fq_segment *segment, const c
     return 0;
 }
 
+int fq_log_remove_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix)
+{
+    char *path = sidecar_path(log, segment, suffix);
+    if (!path) {
+        return FLASHQ_ERR_NO_MEMORY;
+    }
+    int r = 0;
+    if (access(path, F_OK) == 0) {
+        r = log->persist->ops->unlink(log->persist, path, NULL);
+        r = r < 0 ? r : log->persist->ops->sync_dir(log->persist, log->shared->dir, NULL);
+    }
+    free(path);
+    return r;
+}
+
 int fq_log_read_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix,
                         void **ret, size_t *ret_length)
 {
