@@ -4,6 +4,7 @@
 
 #include <ftw.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,15 +43,28 @@ void test_broker_prepare(struct test_broker *t)
     t->options.meta_pool_bytes = 16 << 20;
 }
 
+/* One step, or a moment for its threads. */
+static void step_broker(struct test_broker *t)
+{
+    if (t->has_threads) {
+        (void)sched_yield();
+    } else if (t->broker) {
+        (void)fq_broker_step(t->broker, fq_mono_us());
+    }
+}
+
 int test_broker_try_start(struct test_broker *t, struct fq_err *err)
 {
     int code = fq_options_check(&t->options, err);
     if (code == 0) {
         code = fq_broker_open(&t->options, fq_clock_system(), &t->broker, err);
     }
+    if (code == 0 && t->has_threads) {
+        code = fq_broker_start(t->broker, err);
+    }
     for (int i = 0; code == 0 && !fq_broker_is_ready(t->broker); i++) {
-        (void)fq_broker_step(t->broker, fq_mono_us());
-        if (i > 100000) {
+        step_broker(t);
+        if (i > 10000000) {
             die("the broker does not become ready");
         }
     }
@@ -149,9 +163,7 @@ void raw_pump(struct raw_client *c)
 {
     for (int i = 0; i < 4; i++) {
         struct fq_event events[64];
-        if (c->t->broker) {
-            (void)fq_broker_step(c->t->broker, fq_mono_us());
-        }
+        step_broker(c->t);
         int count = fq_fabric_poll(c->fabric, events, 64);
         for (int e = 0; e < count; e++) {
             on_event(c, &events[e]);
@@ -223,10 +235,8 @@ void raw_close(struct raw_client *c)
     fq_region_unref(c->acks);
     fq_region_unref(c->source);
     fq_fabric_destroy(c->fabric);
-    if (c->t->broker) {
-        for (int i = 0; i < 20; i++) {
-            (void)fq_broker_step(c->t->broker, fq_mono_us());
-        }
+    for (int i = 0; i < 20; i++) {
+        step_broker(c->t);
     }
 }
 

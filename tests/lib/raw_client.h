@@ -20,6 +20,7 @@ struct test_broker {
     char dir[64];             /* below /dev/shm; removed by test_broker_end */
     struct fq_options options;
     struct fq_broker *broker; /* NULL while stopped */
+    bool has_threads;         /* set before the start: the broker runs by itself and is not stepped */
 };
 
 /* A fresh directory, options for tests (one shard, pmem, both listeners on throw-away addresses) and a
