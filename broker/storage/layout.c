@@ -163,7 +163,7 @@ enum fq_epoch_result fq_epoch_decode(const struct fq_segment_identity *identity,
                                      const uint8_t in[FQ_SEG_EPOCH_BYTES],
                                      struct fq_segment_epoch *ret)
 {
-    if (is_blank(in, FQ_SEG_EPOCH_BYTES)) {
+    if (is_blank(in + 8, 8)) { /* the second word is stored last and cleared first */
         return FQ_EPOCH_NONE;
     }
     if (fq_load_le32(in + 12) != bound_crc(identity, EPOCH_KIND, in, 12)) {

@@ -50,7 +50,7 @@ enum fq_segment_field {
     FQ_SEG_START = 256,          /* word: log start - base offset + 1; all zero: not here */
     FQ_SEG_SEAL = 320,           /* i64 end offset, u64 data bytes, i64 last retention, u32 crc, u32 0 */
     FQ_SEG_SEAL_BYTES = 32,
-    FQ_SEG_EPOCHS = 512,         /* 32 x {i64 from offset, i32 epoch, u32 crc}; all zero: unused */
+    FQ_SEG_EPOCHS = 512,         /* 32 x {i64 from offset, i32 epoch, u32 crc}; second word 0: unused */
     FQ_SEG_EPOCH_BYTES = 16,
     FQ_SEG_DATA = FQ_LIMIT_SEGMENT_HEADER_BYTES
 };

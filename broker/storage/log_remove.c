@@ -205,8 +205,11 @@ static int cut_segment(struct fq_log *log, struct fq_segment *segment, struct fq
     const struct fq_persist_ops *ops = log->persist->ops;
     struct fq_pfile *pf = &segment->file->pf;
     uint64_t old_bytes = segment->data_bytes;
-    int r = segment->state == FQ_SEGMENT_SEALED ? fq_segment_set_state(segment, FQ_SEGMENT_OPEN) : 0;
+    int r = ops->sync(pf); /* what stays: no tail may cover what is not durable */
     fq_segfile_retract(segment->file, cut.base_offset);
+    if (r == 0 && segment->state == FQ_SEGMENT_SEALED) {
+        r = fq_segment_set_state(segment, FQ_SEGMENT_OPEN);
+    }
     if (r == 0) {
         r = fq_segment_store_tail(segment, cut.position, cut.base_offset);
     }

@@ -131,10 +131,12 @@ static void read_header(const struct mapped *file, const char *path, struct fq_s
     }
     for (unsigned i = 0; out->header_ok && i < FQ_SEGMENT_EPOCHS; i++) {
         struct fq_segment_epoch epoch;
-        if (fq_epoch_decode(&segment->identity, file->map + FQ_SEG_EPOCHS + i * FQ_SEG_EPOCH_BYTES,
-                            &epoch) == FQ_EPOCH_OK) {
+        enum fq_epoch_result result = fq_epoch_decode(
+            &segment->identity, file->map + FQ_SEG_EPOCHS + i * FQ_SEG_EPOCH_BYTES, &epoch);
+        if (result == FQ_EPOCH_OK) {
             segment->epochs[segment->epochs_count++] = epoch;
         }
+        segment->is_epochs_damaged |= result == FQ_EPOCH_DAMAGED;
     }
 }
 
@@ -193,7 +195,7 @@ static int walk_data(struct offline *o, const struct fq_segment *segment, const 
     const char *why = "";
     int r = 0;
     fq_walk_init(&walk, segment, file->map + FQ_SEG_DATA, s->tail_position);
-    walk.any_epoch = !s->header_ok;
+    walk.any_epoch |= !s->header_ok;
     for (enum fq_walk_result look; r == 0 && (look = fq_walk_look(&walk, &header, &why)) !=
                                                  FQ_WALK_END;) {
         if (look == FQ_WALK_FIT) {

@@ -21,6 +21,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "storage/store_impl.h"
 
 #define RETRY_US         INT64_C(1000000)
@@ -28,9 +29,11 @@
 #define SURPLUS_FACTOR   2u /* files of a size kept beyond what is wanted of it */
 #define WANT_MAX         16u
 
+/* Numbers are random and never used again: were one reused, a rename that a crash keeps could replace
+ * a file whose own renaming away from that name the crash has lost. */
 static void pool_path(const struct fq_store *store, uint64_t number, char out[FQ_PATH_BYTES])
 {
-    (void)snprintf(out, FQ_PATH_BYTES, "%s/pool/%llu.segment", store->dir,
+    (void)snprintf(out, FQ_PATH_BYTES, "%s/pool/%016llx.segment", store->dir,
                    (unsigned long long)number);
 }
 
@@ -114,7 +117,7 @@ static int pool_create(struct fq_store *store, uint64_t bytes, struct fq_pool_fi
 {
     char path[FQ_PATH_BYTES], folder[FQ_PATH_BYTES];
     struct fq_segfile *file = NULL;
-    uint64_t number = store->pool.next_number++;
+    uint64_t number = fq_random_u64();
     pool_path(store, number, path);
     pool_folder(store, folder);
     int r = fq_segfile_create(store->persist, path, bytes, &file, err);
@@ -307,7 +310,7 @@ static int move_beside_log(struct fq_store *store, struct fq_log_shared *shared,
     char from[FQ_PATH_BYTES], to[FQ_PATH_BYTES], folder[FQ_PATH_BYTES];
     pool_path(store, entry->number, from);
     pool_folder(store, folder);
-    (void)snprintf(to, sizeof to, "%s/next-%llu.log", shared->dir,
+    (void)snprintf(to, sizeof to, "%s/next-%016llx.log", shared->dir,
                    (unsigned long long)entry->number);
     struct fq_segment *segment = fq_segment_create(store, entry->bytes);
     if (!segment || !(segment->path = strdup(to)) ||
@@ -388,7 +391,7 @@ static int into_pool(struct fq_store *store, struct fq_segment *segment)
 {
     const struct fq_persist_ops *ops = store->persist->ops;
     char to[FQ_PATH_BYTES], folder[FQ_PATH_BYTES];
-    uint64_t number = store->pool.next_number++;
+    uint64_t number = fq_random_u64();
     pool_path(store, number, to);
     pool_folder(store, folder);
     int r = ops->rename(store->persist, segment->path, to, NULL);
@@ -465,12 +468,9 @@ static int pool_find(struct fq_store *store, const char *name, struct fq_err *er
     unsigned long long number;
     int used = 0;
     char path[FQ_PATH_BYTES];
-    if (sscanf(name, "%llu.segment%n", &number, &used) != 1 || name[used] != '\0' || used == 0) {
+    if (sscanf(name, "%16llx.segment%n", &number, &used) != 1 || name[used] != '\0' || used == 0) {
         fq_warn("%s/pool/%s is not ours: left alone", store->dir, name);
         return 0;
-    }
-    if (number >= store->pool.next_number) {
-        store->pool.next_number = number + 1;
     }
     pool_path(store, number, path);
     struct fq_segfile *file = NULL;
@@ -516,7 +516,6 @@ int fq_pool_open(struct fq_store *store, struct fq_err *err)
                                                                       : store->params.shards_count;
     demand_of(&store->pool, store->first_bytes)->bytes = store->first_bytes;
     store->pool.retry_at_us = INT64_MIN;
-    store->pool.next_number = 1;
     DIR *dir = opendir(folder);
     if (!dir) {
         return fq_err_errno(err, fq_err_from_errno(errno), errno, "open %s", folder);

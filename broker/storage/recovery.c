@@ -116,7 +116,11 @@ static void load_epochs(struct fq_log *log, struct found *f)
         if (r == FQ_EPOCH_DAMAGED) {
             damage(log, segment, FQ_SEG_EPOCHS + i * FQ_SEG_EPOCH_BYTES, FQ_SEG_EPOCH_BYTES, -1, -1,
                    "an entry of the epoch table");
-            continue;
+            segment->is_epochs_damaged = true;
+            epoch = segment->epochs_count > 0
+                        ? segment->epochs[segment->epochs_count - 1]
+                        : (struct fq_segment_epoch){segment->identity.base_offset,
+                                                    segment->identity.first_epoch};
         }
         segment->epochs[segment->epochs_count++] = epoch;
     }
@@ -423,7 +427,7 @@ static int walk_unsealed(struct recovery *r, struct found *f, bool is_last, int6
         damage(r->log, segment, FQ_SEG_END, 8, -1, -1, "the end word");
     }
     fq_walk_init(&walk, segment, fq_segment_bytes(segment), tail);
-    walk.any_epoch = !f->identity_ok;
+    walk.any_epoch |= !f->identity_ok;
     walk.offset_limit = is_last ? INT64_MAX : next_base;
     walk_published(r, segment, &walk);
     if (walk.is_after_damage && end_ok &&
@@ -436,6 +440,7 @@ static int walk_unsealed(struct recovery *r, struct found *f, bool is_last, int6
     }
     segment->data_bytes = walk.position;
     segment->end_offset = walk.offset;
+    segment->last_epoch = walk.epoch;
     segment->published_bytes = tail_ok ? tail : UINT64_MAX;
     segment->index_next = (struct fq_index_entry){walk.offset, walk.position};
     segment->is_index_whole = true;
@@ -642,7 +647,8 @@ static int recover_all(struct recovery *r)
         if (result == 0) {
             log->bytes += f->segment->data_bytes;
             log->end = f->segment->end_offset;
-            log->last_epoch = fq_segment_epoch_at(f->segment, INT64_MAX);
+            int32_t epoch = fq_segment_epoch_at(f->segment, INT64_MAX);
+            log->last_epoch = epoch > f->segment->last_epoch ? epoch : f->segment->last_epoch;
             r->found[i]->segment = NULL;
         }
     }

@@ -287,19 +287,21 @@ int fq_segment_add_epoch(struct fq_segment *segment, int64_t from_offset, int32_
     fq_epoch_encode(&segment->identity, &entry, bytes);
     uint64_t at = FQ_SEG_EPOCHS + segment->epochs_count * (uint64_t)FQ_SEG_EPOCH_BYTES;
     segment->epochs[segment->epochs_count++] = entry;
-    return pf->persist->ops->write(pf, at, bytes, sizeof bytes);
+    int r = pf->persist->ops->word(pf, at, fq_load_le64(bytes));
+    pf->persist->ops->drain(pf->persist);
+    /* This word, which holds epoch and CRC, makes the entry exist. */
+    return r < 0 ? r : pf->persist->ops->word(pf, at + 8, fq_load_le64(bytes + 8));
 }
 
 int fq_segment_drop_epochs(struct fq_segment *segment, int64_t from_offset)
 {
-    static const uint8_t zeros[FQ_SEG_EPOCH_BYTES];
     struct fq_pfile *pf = &segment->file->pf;
     int r = 0;
     while (r == 0 && segment->epochs_count > 0 &&
            segment->epochs[segment->epochs_count - 1].from_offset >= from_offset) {
         segment->epochs_count--;
         uint64_t at = FQ_SEG_EPOCHS + segment->epochs_count * (uint64_t)FQ_SEG_EPOCH_BYTES;
-        r = pf->persist->ops->write(pf, at, zeros, sizeof zeros);
+        r = pf->persist->ops->word(pf, at + 8, 0);
     }
     return r;
 }

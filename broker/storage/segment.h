@@ -70,6 +70,8 @@ struct fq_segment {
     struct fq_segment_identity identity;
     struct fq_segment_epoch epochs[FQ_SEGMENT_EPOCHS];
     uint32_t epochs_count;
+    int32_t last_epoch;          /* found by recovery's walk */
+    bool is_epochs_damaged;      /* then an epoch only may not go down */
 
     /* Run time; the shard's. */
     struct fq_store *store;

@@ -61,7 +61,6 @@ struct fq_pool_demand {
 struct fq_pool {             /* the housekeeper's */
     struct fq_pool_file *files;
     struct fq_pool_demand demand[FQ_POOL_CLASSES];
-    uint64_t next_number;
     int64_t period_end_us;
     int64_t retry_at_us;     /* after "no space"; INT64_MAX: not waiting */
     uint64_t floor_count;    /* of first segments */

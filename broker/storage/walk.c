@@ -17,6 +17,7 @@ void fq_walk_init(struct fq_walk *walk, const struct fq_segment *segment, const 
         .limit = limit,
         .offset = segment->identity.base_offset,
         .epoch = segment->identity.first_epoch,
+        .any_epoch = segment->is_epochs_damaged,
         .offset_limit = INT64_MAX,
     };
 }

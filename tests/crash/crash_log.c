@@ -234,9 +234,13 @@ static void do_trim(struct run *run, unsigned i)
 
 static void do_retention(struct run *run, unsigned i)
 {
+    while (fq_log_segment_first(run->logs[i]) == fq_log_segment_last(run->logs[i])) {
+        do_append(run, i); /* until there is something to retire */
+        must(run, fq_log_publish(run->logs[i]), "publish");
+        note_acked(run);
+    }
     struct model *model = run->models[i];
-    struct fq_segment *second = fq_log_segment_first(run->logs[i]);
-    second = second ? fq_segment_next(second) : NULL;
+    struct fq_segment *second = fq_segment_next(fq_log_segment_first(run->logs[i]));
     if (second) { /* exactly one segment too much */
         uint64_t bytes = fq_log_bytes(run->logs[i]);
         model->start_high = fq_segment_base_offset(second) > model->start_high
@@ -315,40 +319,44 @@ static void do_file(struct run *run, unsigned i)
                                   &err), "write_file");
 }
 
+/* The rare things come in rotation, so that every run of RARE_EVERY * 7 steps has them all. */
+#define RARE_EVERY 12u
+
+static void take_rare_step(struct run *run, unsigned i)
+{
+    static const char *const names[] = {"trim",     "retention",    "truncate",    "delete and make",
+                                        "a restart", "clean restart", "a small file"};
+    unsigned which = run->step / RARE_EVERY % 7;
+    run->doing = names[which];
+    switch (which) {
+    case 0: do_trim(run, i); break;
+    case 1: do_retention(run, i); break;
+    case 2: do_truncate(run, i); break;
+    case 3: do_delete(run, i); break;
+    case 4: do_restart(run, false); break;
+    case 5: do_restart(run, true); break;
+    default: do_file(run, i); break;
+    }
+}
+
 static void take_step(struct run *run)
 {
     unsigned i = (unsigned)fq_prng_below(&run->prng, LOGS);
-    uint64_t dice = fq_prng_below(&run->prng, 1000);
-    if (dice < 500) {
+    uint64_t dice = fq_prng_below(&run->prng, 100);
+    if (run->step % RARE_EVERY == RARE_EVERY - 1) {
+        take_rare_step(run, i);
+    } else if (dice < 54) {
         run->doing = "append";
         do_append(run, i);
-    } else if (dice < 780) {
+    } else if (dice < 83) {
         run->doing = "publish";
         must(run, fq_log_publish(run->logs[i]), "publish");
-    } else if (dice < 900) {
+    } else if (dice < 96) {
         run->doing = "flush";
         (void)fq_store_flush_step(run->store);
-    } else if (dice < 940) {
+    } else {
         run->doing = "housekeeping";
         (void)fq_store_step(run->store, run->step * 1000);
-    } else if (dice < 950) {
-        run->doing = "trim";
-        do_trim(run, i);
-    } else if (dice < 965) {
-        run->doing = "retention";
-        do_retention(run, i);
-    } else if (dice < 980) {
-        run->doing = "truncate";
-        do_truncate(run, i);
-    } else if (dice < 985) {
-        run->doing = "delete and make a topic";
-        do_delete(run, i);
-    } else if (dice < 995) {
-        run->doing = "restart";
-        do_restart(run, fq_prng_below(&run->prng, 2) == 0);
-    } else {
-        run->doing = "a small file";
-        do_file(run, i);
     }
     note_acked(run);
 }
@@ -408,7 +416,7 @@ static enum recording_fault fault_named(const char *name)
 int main(int argc, char **argv)
 {
     struct run run = {.seed = 1};
-    unsigned steps = 400;
+    unsigned steps = 7 * RARE_EVERY;
     if (argc < 2 || (strcmp(argv[1], "memory") != 0 && strcmp(argv[1], "disk") != 0)) {
         (void)fprintf(stderr, "usage: %s memory|disk [--seed N] [--steps N] [--fault NAME]\n",
                       argv[0]);
