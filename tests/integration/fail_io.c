@@ -31,7 +31,11 @@ static int is_failing(const char *what, int fd)
            strcmp(target + length - 4, ".log") == 0;
 }
 
-__attribute__((visibility("default"))) int fdatasync(int fd)
+int fdatasync(int fd) __attribute__((visibility("default")));
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at) __attribute__((visibility("default")));
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at) __attribute__((visibility("default")));
+
+int fdatasync(int fd)
 {
     static int (*real)(int);
     if (!real) {
@@ -44,9 +48,9 @@ __attribute__((visibility("default"))) int fdatasync(int fd)
     return real(fd);
 }
 
-__attribute__((visibility("default"))) ssize_t pwrite64(int fd, const void *bytes, size_t length, off_t at)
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at)
 {
-    static ssize_t (*real)(int, const void *, size_t, off_t);
+    static ssize_t (*real)(int, const void *, size_t, off64_t);
     if (!real) {
         *(void **)&real = dlsym(RTLD_NEXT, "pwrite64");
     }
@@ -57,7 +61,7 @@ __attribute__((visibility("default"))) ssize_t pwrite64(int fd, const void *byte
     return real(fd, bytes, length, at);
 }
 
-__attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at)
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at)
 {
     return pwrite64(fd, bytes, length, at);
 }
