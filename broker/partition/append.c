@@ -2,14 +2,14 @@
 /*
  * Taking a batch from a ring that its owner may be writing to at this very moment.
  *
- * Happy path: copy the 61 header bytes, take the length from the copy, copy the rest while computing
- * the checksum of what was stored; from then on only the copy is looked at. Check it (PROTOCOL.md,
- * "Record batch"), compare its sequence with the producer's, stamp offset and epoch, and hand it
- * to the log; then index, epoch history and producer state follow.
+ * Happy path: copy the 61 header bytes, take the length from the copy, copy the rest while
+ * computing the checksum of what was stored; from then on only the copy is looked at. Check it
+ * (PROTOCOL.md, "Record batch"), compare its sequence with the producer's, stamp offset and epoch,
+ * and hand it to the log; then index, epoch history and producer state follow.
  *
  * A refused batch changes nothing. A batch that the medium fails on takes the partition offline.
- * Whatever is decided, ret->bytes says how far the ring may be consumed: 0 only when the length itself
- * cannot be believed.
+ * Whatever is decided, ret->bytes says how far the ring may be consumed: 0 only when the length
+ * itself cannot be believed.
  *
  * Thread: the shard. No allocation, no system call, no lock.
  */
@@ -25,15 +25,15 @@
      FQ_BATCH_ATTR_DELETE_HORIZON)
 
 struct incoming {
-    uint8_t *batch;               /* our own copy */
+    uint8_t *batch; /* our own copy */
     uint64_t bytes;
-    uint32_t crc;                 /* computed while copying */
+    uint32_t crc; /* computed while copying */
     struct fq_batch_header header;
     int64_t min_timestamp, max_timestamp;
     int64_t now_ms;
 };
 
-/* ---- bringing it in --------------------------------------------------------------------------------- */
+/* ---- bringing it in ---- */
 
 /* Copies the header and believes its length if the bytes are there. The barrier keeps the compiler
  * from reading the ring a second time where the copy is meant. */
@@ -51,8 +51,8 @@ static int bring_header(struct fq_partition *p, const uint8_t *ring, uint64_t av
     uint64_t bytes = (uint64_t)(uint32_t)length + 12u;
     if (length < FQ_BATCH_HEADER_BYTES - 12 || bytes > available) {
         return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
-                          "batch length %d: at least %d, and at most %llu bytes can be there", length,
-                          FQ_BATCH_HEADER_BYTES - 12, (unsigned long long)available);
+                          "batch length %d: at least %d, and at most %llu bytes can be there",
+                          length, FQ_BATCH_HEADER_BYTES - 12, (unsigned long long)available);
     }
     ret->bytes = bytes;
     in->bytes = bytes;
@@ -61,13 +61,13 @@ static int bring_header(struct fq_partition *p, const uint8_t *ring, uint64_t av
 
 static void bring_body(struct incoming *in, const uint8_t *ring)
 {
-    in->crc = fq_crc32c(0, in->batch + FQ_BATCH_ATTRIBUTES,
-                        FQ_BATCH_HEADER_BYTES - FQ_BATCH_ATTRIBUTES);
+    in->crc =
+        fq_crc32c(0, in->batch + FQ_BATCH_ATTRIBUTES, FQ_BATCH_HEADER_BYTES - FQ_BATCH_ATTRIBUTES);
     in->crc = fq_crc32c_copy(in->crc, in->batch + FQ_BATCH_HEADER_BYTES,
                              ring + FQ_BATCH_HEADER_BYTES, in->bytes - FQ_BATCH_HEADER_BYTES);
 }
 
-/* ---- checking the copy ------------------------------------------------------------------------------ */
+/* ---- checking the copy ---- */
 
 /* What a client may not say, and what the checksum does not cover. */
 static int check_header(const struct incoming *in, int64_t producer_id, int16_t producer_epoch,
@@ -75,8 +75,8 @@ static int check_header(const struct incoming *in, int64_t producer_id, int16_t 
 {
     const struct fq_batch_header *h = &in->header;
     if (h->crc != in->crc) {
-        return fq_err_set(err, FLASHQ_ERR_CORRUPT, "batch checksum %08x, its bytes have %08x", h->crc,
-                          in->crc);
+        return fq_err_set(err, FLASHQ_ERR_CORRUPT, "batch checksum %08x, its bytes have %08x",
+                          h->crc, in->crc);
     }
     if (h->base_offset != 0 || h->leader_epoch != -1) {
         return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
@@ -122,16 +122,13 @@ static int check_sequence(struct fq_partition *p, const struct incoming *in,
     struct fq_producer_batch original;
     switch (fq_producer_check(producer, h->base_sequence, h->records_count, p->config.max_in_flight,
                               &original)) {
-    case FQ_PRODUCER_NEXT:
-        *ret_producer = producer;
-        return 0;
+    case FQ_PRODUCER_NEXT: *ret_producer = producer; return 0;
     case FQ_PRODUCER_DUPLICATE:
         ret->duplicate = true;
         ret->base_offset = original.base_offset;
         ret->end_offset = original.base_offset + original.records_count;
         return 0;
-    case FQ_PRODUCER_OUT_OF_ORDER:
-        break;
+    case FQ_PRODUCER_OUT_OF_ORDER: break;
     }
     ret->detail = producer->next_sequence;
     return fq_err_set(err, FLASHQ_ERR_SEQUENCE, "sequence %d of %d records, expected is %d",
@@ -161,8 +158,9 @@ static uint64_t record_bytes(const struct fq_record *record)
     return bytes;
 }
 
-/* message.max.bytes holds for each record. A batch that is no larger cannot contain one that is; of a
- * compressed one no more can be said than that n records of the largest size would not be larger. */
+/* message.max.bytes holds for each record. A batch that is no larger cannot contain one that is; of
+ * a compressed one no more can be said than that n records of the largest size would not be larger.
+ */
 static int check_sizes(const struct fq_partition *p, const struct incoming *in,
                        struct fq_append_result *ret, struct fq_err *err)
 {
@@ -171,11 +169,12 @@ static int check_sizes(const struct fq_partition *p, const struct incoming *in,
         return 0;
     }
     if (fq_batch_codec(&in->header) != FQ_CODEC_NONE) {
-        uint64_t all_max = (record_max + FQ_LIMIT_RECORD_OVERHEAD_BYTES) *
-                               (uint64_t)in->header.records_count +
-                           FQ_LIMIT_BATCH_OVERHEAD_BYTES;
-        return in->bytes <= all_max ? 0
-                                    : too_large(ret, err, "compressed batch", in->bytes, record_max);
+        uint64_t all_max =
+            (record_max + FQ_LIMIT_RECORD_OVERHEAD_BYTES) * (uint64_t)in->header.records_count +
+            FQ_LIMIT_BATCH_OVERHEAD_BYTES;
+        return in->bytes <= all_max
+                   ? 0
+                   : too_large(ret, err, "compressed batch", in->bytes, record_max);
     }
     struct fq_batch_iter records;
     struct fq_record record;
@@ -193,18 +192,22 @@ static int check_timestamps(const struct fq_partition *p, const struct incoming 
     int64_t ahead = p->config.timestamp_max_ahead_ms;
     int64_t latest = ahead < 0 || in->now_ms > INT64_MAX - ahead ? INT64_MAX : in->now_ms + ahead;
     if (in->min_timestamp < 0 || in->max_timestamp < 0) {
-        int64_t worst = in->min_timestamp < in->max_timestamp ? in->min_timestamp : in->max_timestamp;
+        int64_t worst =
+            in->min_timestamp < in->max_timestamp ? in->min_timestamp : in->max_timestamp;
         ret->detail = latest;
-        return fq_err_set(err, FLASHQ_ERR_TIMESTAMP, "timestamp %lld is negative", (long long)worst);
+        return fq_err_set(err, FLASHQ_ERR_TIMESTAMP, "timestamp %lld is negative",
+                          (long long)worst);
     }
     if (in->max_timestamp > latest) {
         ret->detail = latest;
         return fq_err_set(err, FLASHQ_ERR_TIMESTAMP,
                           "timestamp %lld is more than %lld ms (timestamp.max.ahead) after the "
-                          "broker's clock", (long long)in->max_timestamp, (long long)ahead);
+                          "broker's clock",
+                          (long long)in->max_timestamp, (long long)ahead);
     }
     if (in->max_timestamp < in->min_timestamp) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "maximum timestamp %lld is below the first %lld",
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
+                          "maximum timestamp %lld is below the first %lld",
                           (long long)in->max_timestamp, (long long)in->min_timestamp);
     }
     return 0;
@@ -213,7 +216,8 @@ static int check_timestamps(const struct fq_partition *p, const struct incoming 
 static int check_content(const struct fq_partition *p, struct incoming *in,
                          struct fq_append_result *ret, struct fq_err *err)
 {
-    int rc = fq_batch_check_records(in->batch, in->bytes, &in->min_timestamp, &in->max_timestamp, err);
+    int rc =
+        fq_batch_check_records(in->batch, in->bytes, &in->min_timestamp, &in->max_timestamp, err);
     if (rc == 0) {
         rc = check_timestamps(p, in, ret, err);
     }
@@ -223,7 +227,7 @@ static int check_content(const struct fq_partition *p, struct incoming *in,
     return rc;
 }
 
-/* ---- storing it ------------------------------------------------------------------------------------- */
+/* ---- storing it ---- */
 
 /* The log is offline now, and nobody can say whether a restart will find the batch. */
 static int medium_failed(struct fq_partition *p, int code, struct fq_err *err)
@@ -268,14 +272,15 @@ static void remember(struct fq_partition *p, const struct incoming *in,
     }
     fq_epochs_assign(&p->epochs, h->leader_epoch, h->base_offset);
     if (producer != NULL) {
-        fq_producer_appended(producer, h->base_sequence, h->records_count, h->base_offset, in->now_ms);
+        fq_producer_appended(producer, h->base_sequence, h->records_count, h->base_offset,
+                             in->now_ms);
     }
     p->stats.batches++;
     p->stats.records += (uint64_t)h->records_count;
     p->stats.bytes += in->bytes;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static int take(struct fq_partition *p, struct incoming *in, struct fq_append_result *ret,
                 struct fq_err *err)

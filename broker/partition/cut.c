@@ -2,9 +2,9 @@
 /*
  * Taking away: from below (trim, retention) and from above (truncate).
  *
- * The log goes first, and its removal is durable when it returns; then follow the chunk index, epoch
- * history, producer states (truncation alone: producers outlive the records they sent), the view,
- * and the calendar. When the log refuses, nothing has changed. Block (disk).
+ * The log goes first, and its removal is durable when it returns; then follow the chunk index,
+ * epoch history, producer states (truncation alone: producers outlive the records they sent), the
+ * view, and the calendar. When the log refuses, nothing has changed. Block (disk).
  *
  * Thread: the shard.
  */
@@ -55,8 +55,8 @@ int fq_partition_apply_retention(struct fq_partition *p)
     return retired;
 }
 
-/* An index file that outlived the cut could fit what is appended instead, if that has the same lengths: it
- * goes first. */
+/* An index file that outlived the cut could fit what is appended instead, if that has the same
+ * lengths: it goes first. */
 static int remove_indexes(struct fq_partition *p, int64_t offset, struct fq_err *err)
 {
     for (struct fq_segment *segment = fq_log_segment_first(p->log); segment != NULL;

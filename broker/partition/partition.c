@@ -21,11 +21,11 @@
 #include "partition/snapshot.h"
 #include "partition/view.h"
 
-#define ROUND_CHUNKS_MAX    8u   /* fed to the calendar by one round */
+#define ROUND_CHUNKS_MAX    8u /* fed to the calendar by one round */
 #define OFF_PATH_CHUNKS_MAX 256u
 #define OFF_PATH_EXPIRE_MAX 256u
 
-/* ---- state ---------------------------------------------------------------------------------------- */
+/* ---- state ---- */
 
 void fq_partition_go_offline(struct fq_partition *p, const struct fq_err *why)
 {
@@ -46,9 +46,10 @@ static void look_at_log(struct fq_partition *p)
     }
 }
 
-/* ---- where the high watermark lies ------------------------------------------------------------------ */
+/* ---- where the high watermark lies ---- */
 
-bool fq_partition_walk(struct fq_segment *segment, int64_t target, uint64_t *position, int64_t *offset)
+bool fq_partition_walk(struct fq_segment *segment, int64_t target, uint64_t *position,
+                       int64_t *offset)
 {
     const uint8_t *data = fq_segment_data(segment);
     uint64_t bytes = fq_segment_data_bytes(segment);
@@ -137,7 +138,8 @@ void fq_partition_refresh_view(struct fq_partition *p)
         .generation = p->view.generation,
         .leader_epoch = p->leader_epoch,
         .segment_id = segment == NULL ? 0 : fq_segment_id(segment),
-        .segment_base_offset = segment == NULL ? fq_log_end(p->log) : fq_segment_base_offset(segment),
+        .segment_base_offset =
+            segment == NULL ? fq_log_end(p->log) : fq_segment_base_offset(segment),
         .committed_position = p->hw_position,
         .high_watermark = p->high_watermark,
         .log_start = fq_log_start(p->log),
@@ -158,7 +160,7 @@ static void publish_gone(struct fq_partition *p, int code)
     fq_view_publish(p->view_line, &p->view);
 }
 
-/* ---- open and close -------------------------------------------------------------------------------- */
+/* ---- open and close ---- */
 
 static void destroy(struct fq_partition *p)
 {
@@ -170,9 +172,9 @@ static void destroy(struct fq_partition *p)
 
 static unsigned clamp_in_flight(uint32_t max_in_flight)
 {
-    return max_in_flight == 0 ? 1u
+    return max_in_flight == 0                       ? 1u
            : max_in_flight > FQ_LIMIT_MAX_IN_FLIGHT ? FQ_LIMIT_MAX_IN_FLIGHT
-                                                     : (unsigned)max_in_flight;
+                                                    : (unsigned)max_in_flight;
 }
 
 static void set_config(struct fq_partition *p, const struct fq_partition_config *config)
@@ -191,7 +193,8 @@ static void start_feeding(struct fq_partition *p, int64_t complete_to)
     p->feeder_behind = true;
 }
 
-static int start(struct fq_partition *p, const struct fq_partition_params *params, struct fq_err *err)
+static int start(struct fq_partition *p, const struct fq_partition_params *params,
+                 struct fq_err *err)
 {
     int rc = fq_partition_recover(p, params->snapshot, params->snapshot_bytes, err);
     if (rc == 0) {
@@ -281,7 +284,7 @@ void fq_partition_configure(struct fq_partition *p, const struct fq_partition_co
     fq_log_configure(p->log, config->segment_bytes, config->retention_bytes);
 }
 
-/* ---- producers ------------------------------------------------------------------------------------ */
+/* ---- producers ---- */
 
 int fq_partition_producer_open(struct fq_partition *p, int64_t producer_id, int16_t epoch,
                                int32_t next_sequence, struct fq_producer_opened *ret,
@@ -322,14 +325,14 @@ int fq_partition_producer_open(struct fq_partition *p, int64_t producer_id, int1
 
 void fq_partition_producer_close(struct fq_partition *p, int64_t producer_id)
 {
-    struct fq_producer *producer = producer_id < 0 ? NULL
-                                                   : fq_producers_find(&p->producers, producer_id);
+    struct fq_producer *producer =
+        producer_id < 0 ? NULL : fq_producers_find(&p->producers, producer_id);
     if (producer != NULL && producer->opens_count > 0) {
         fq_producers_closed(&p->producers, producer, p->host->wall_ms(p->host->context));
     }
 }
 
-/* ---- rounds --------------------------------------------------------------------------------------- */
+/* ---- rounds ---- */
 
 int64_t fq_partition_commit_round(struct fq_partition *p)
 {
@@ -368,7 +371,7 @@ bool fq_partition_needs_round(const struct fq_partition *p)
     return end != p->published_end || end > p->high_watermark || fq_log_is_offline(p->log, NULL);
 }
 
-/* ---- calendar ------------------------------------------------------------------------------------- */
+/* ---- calendar ---- */
 
 /* Cuts come before marks: the marks of what was appended after a cut lie above it. */
 static bool hand_over_cuts(struct fq_partition *p)
@@ -416,7 +419,7 @@ void fq_partition_feed_calendar(struct fq_partition *p, unsigned chunks_max)
                                                emit_mark, p) > 0;
 }
 
-/* ---- off the path ---------------------------------------------------------------------------------- */
+/* ---- off the path ---- */
 
 static int write_indexes(struct fq_partition *p)
 {
@@ -462,7 +465,7 @@ bool fq_partition_wants_off_path(const struct fq_partition *p)
                                      p->config.producer_expiration_ms);
 }
 
-/* ---- snapshots ------------------------------------------------------------------------------------- */
+/* ---- snapshots ---- */
 
 size_t fq_partition_snapshot_bytes(const struct fq_partition *p)
 {
@@ -473,10 +476,12 @@ int fq_partition_snapshot_encode(const struct fq_partition *p, void *out, size_t
                                  size_t *ret_length, struct fq_err *err)
 {
     if (fq_log_end(p->log) != fq_log_durable_end(p->log)) {
-        return fq_err_set(err, FLASHQ_ERR_AGAIN, "records up to %lld are durable, appended up to %lld",
+        return fq_err_set(err, FLASHQ_ERR_AGAIN,
+                          "records up to %lld are durable, appended up to %lld",
                           (long long)fq_log_durable_end(p->log), (long long)fq_log_end(p->log));
     }
-    int64_t length = fq_snapshot_encode(fq_log_end(p->log), &p->producers, &p->epochs, out, out_bytes);
+    int64_t length =
+        fq_snapshot_encode(fq_log_end(p->log), &p->producers, &p->epochs, out, out_bytes);
     if (length < 0) {
         return fq_err_set(err, (int)length, "a snapshot of %zu bytes does not fit into %zu",
                           fq_partition_snapshot_bytes(p), out_bytes);
@@ -495,7 +500,7 @@ uint64_t fq_partition_snapshot_lag(const struct fq_partition *p)
     return p->stats.bytes - p->snapshot_at_bytes;
 }
 
-/* ---- getters --------------------------------------------------------------------------------------- */
+/* ---- getters ---- */
 
 const struct fq_uuid *fq_partition_topic_id(const struct fq_partition *p)
 {

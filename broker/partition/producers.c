@@ -73,7 +73,7 @@ static void empty_slot(struct fq_producers *producers, size_t hole)
     }
 }
 
-/* ---- the list of those not open --------------------------------------------------------------- */
+/* ---- the list of those not open ---- */
 
 static void list_append(struct fq_producers *producers, struct fq_producer *producer)
 {
@@ -99,7 +99,7 @@ static void forget(struct fq_producers *producers, struct fq_producer *producer)
     free(producer);
 }
 
-/* ---- the remembered batches -------------------------------------------------------------------- */
+/* ---- the remembered batches ---- */
 
 /* The batch `back` steps before the newest (0). */
 static const struct fq_producer_batch *batch_at(const struct fq_producer *producer, unsigned back)
@@ -162,7 +162,7 @@ static int enlarge(struct fq_producers *producers, struct fq_producer *old, unsi
     return 0;
 }
 
-/* ---- for the partition -------------------------------------------------------------------------- */
+/* ---- for the partition ---- */
 
 void fq_producers_init(struct fq_producers *producers, size_t limit)
 {
@@ -219,7 +219,8 @@ int fq_producers_ensure(struct fq_producers *producers, int64_t id, unsigned bat
     return 0;
 }
 
-void fq_producers_opened(struct fq_producers *producers, struct fq_producer *producer, int64_t now_ms)
+void fq_producers_opened(struct fq_producers *producers, struct fq_producer *producer,
+                         int64_t now_ms)
 {
     if (producer->opens_count++ == 0) {
         list_remove(producers, producer);
@@ -227,7 +228,8 @@ void fq_producers_opened(struct fq_producers *producers, struct fq_producer *pro
     producer->used_ms = now_ms;
 }
 
-void fq_producers_closed(struct fq_producers *producers, struct fq_producer *producer, int64_t now_ms)
+void fq_producers_closed(struct fq_producers *producers, struct fq_producer *producer,
+                         int64_t now_ms)
 {
     assert(producer->opens_count > 0);
     producer->used_ms = now_ms;
@@ -236,8 +238,9 @@ void fq_producers_closed(struct fq_producers *producers, struct fq_producer *pro
     }
 }
 
-enum fq_producer_verdict fq_producer_check(const struct fq_producer *producer, int32_t base_sequence,
-                                           int32_t records_count, unsigned max_in_flight,
+enum fq_producer_verdict fq_producer_check(const struct fq_producer *producer,
+                                           int32_t base_sequence, int32_t records_count,
+                                           unsigned max_in_flight,
                                            struct fq_producer_batch *ret_original)
 {
     if (base_sequence == producer->next_sequence) {
@@ -255,8 +258,8 @@ enum fq_producer_verdict fq_producer_check(const struct fq_producer *producer, i
     return FQ_PRODUCER_OUT_OF_ORDER;
 }
 
-void fq_producer_appended(struct fq_producer *producer, int32_t base_sequence, int32_t records_count,
-                          int64_t base_offset, int64_t now_ms)
+void fq_producer_appended(struct fq_producer *producer, int32_t base_sequence,
+                          int32_t records_count, int64_t base_offset, int64_t now_ms)
 {
     remember(producer, base_sequence, records_count, base_offset);
     producer->used_ms = now_ms;

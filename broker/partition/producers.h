@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a partition remembers of its producers: epoch, next sequence, and the last batches, so that a
- * batch sent again is recognised and answered with its original offset.
+ * What a partition remembers of its producers: epoch, next sequence, and the last batches, so that
+ * a batch sent again is recognised and answered with its original offset.
  *
- * Sequences number records and wrap from INT32_MAX to 0. They go on across epochs: an epoch only says
- * which of several instances of a producer is the living one.
+ * Sequences number records and wrap from INT32_MAX to 0. They go on across epochs: an epoch only
+ * says which of several instances of a producer is the living one.
  *
- * Allocation happens in fq_producers_ensure (open, recovery) alone. A producer that is not open gives
- * way when the table is at its limit (the longest closed first) or when it expires; an open one never.
+ * Allocation happens in fq_producers_ensure (open, recovery) alone. A producer that is not open
+ * gives way when the table is at its limit (the longest closed first) or when it expires; an open
+ * one never.
  */
 #ifndef FQ_PARTITION_PRODUCERS_H
 #define FQ_PARTITION_PRODUCERS_H
@@ -27,24 +28,25 @@ struct fq_producer_batch {
 
 struct fq_producer {
     int64_t id;
-    int64_t last_offset;       /* of the last record appended; -1: none remembered */
-    int64_t used_ms;           /* wall clock at the last open, append or close */
-    int32_t next_sequence;     /* expected next */
+    int64_t last_offset;   /* of the last record appended; -1: none remembered */
+    int64_t used_ms;       /* wall clock at the last open, append or close */
+    int32_t next_sequence; /* expected next */
     int16_t epoch;
     uint16_t batches_capacity; /* a ring: */
     uint16_t batches_count;
-    uint16_t batches_next;     /* where the next one goes */
+    uint16_t batches_next; /* where the next one goes */
     uint32_t opens_count;
     struct fq_producer *older, *newer; /* among those not open, in the order of closing */
     struct fq_producer_batch batches[];
 };
 
 struct fq_producers {
-    struct fq_producer **slots; /* open addressing, linear probing, power of two, at most half full */
+    struct fq_producer *
+        *slots; /* open addressing, linear probing, power of two, at most half full */
     size_t slots_count;
     size_t count;
     size_t limit;
-    uint64_t seed;              /* ids come from peers: they must not choose their slots */
+    uint64_t seed;                       /* ids come from peers: they must not choose their slots */
     struct fq_producer *oldest, *newest; /* not open */
     uint64_t evicted;
 };
@@ -71,27 +73,31 @@ struct fq_producer *fq_producers_find(const struct fq_producers *producers, int6
 int fq_producers_ensure(struct fq_producers *producers, int64_t id, unsigned batches,
                         struct fq_producer **ret);
 
-void fq_producers_opened(struct fq_producers *producers, struct fq_producer *producer, int64_t now_ms);
-void fq_producers_closed(struct fq_producers *producers, struct fq_producer *producer, int64_t now_ms);
+void fq_producers_opened(struct fq_producers *producers, struct fq_producer *producer,
+                         int64_t now_ms);
+void fq_producers_closed(struct fq_producers *producers, struct fq_producer *producer,
+                         int64_t now_ms);
 
 enum fq_producer_verdict {
-    FQ_PRODUCER_NEXT,         /* append it */
-    FQ_PRODUCER_DUPLICATE,    /* *ret_original is what was stored */
-    FQ_PRODUCER_OUT_OF_ORDER  /* expected is producer->next_sequence */
+    FQ_PRODUCER_NEXT,        /* append it */
+    FQ_PRODUCER_DUPLICATE,   /* *ret_original is what was stored */
+    FQ_PRODUCER_OUT_OF_ORDER /* expected is producer->next_sequence */
 };
-enum fq_producer_verdict fq_producer_check(const struct fq_producer *producer, int32_t base_sequence,
-                                           int32_t records_count, unsigned max_in_flight,
+enum fq_producer_verdict fq_producer_check(const struct fq_producer *producer,
+                                           int32_t base_sequence, int32_t records_count,
+                                           unsigned max_in_flight,
                                            struct fq_producer_batch *ret_original);
-void fq_producer_appended(struct fq_producer *producer, int32_t base_sequence, int32_t records_count,
-                          int64_t base_offset, int64_t now_ms);
+void fq_producer_appended(struct fq_producer *producer, int32_t base_sequence,
+                          int32_t records_count, int64_t base_offset, int64_t now_ms);
 
 /* Recovery: a batch found in the log, in offset order. NO_MEMORY. Batches without a producer id are
  * ignored; at the limit the longest unused state gives way. */
 int fq_producers_replay(struct fq_producers *producers, const struct fq_batch_header *header,
                         unsigned batches, int64_t now_ms);
 
-/* Forgets batches at and above `offset`. What is left of a producer's window is enough: a client has
- * at most that many batches in flight, and those that were cut come first when it sends again. */
+/* Forgets batches at and above `offset`. What is left of a producer's window is enough: a client
+ * has at most that many batches in flight, and those that were cut come first when it sends again.
+ */
 void fq_producers_truncate(struct fq_producers *producers, int64_t offset);
 
 /* Forgets up to `at_most` producers that are not open and were last used more than expiration_ms

@@ -27,8 +27,8 @@ static void describe_segment(const struct fq_partition *p, const struct fq_log_p
 {
     struct fq_segment *segment = place->segment;
     uint64_t data_bytes = fq_segment_data_bytes(segment);
-    bool is_whole = fq_segment_is_sealed(segment) &&
-                    fq_segment_end_offset(segment) <= p->high_watermark;
+    bool is_whole =
+        fq_segment_is_sealed(segment) && fq_segment_end_offset(segment) <= p->high_watermark;
     struct fq_segment *next = is_whole ? fq_segment_next(segment) : NULL;
     if (segment == p->hw_segment) {
         data_bytes = p->hw_position;
@@ -59,8 +59,8 @@ int fq_partition_segment_open(struct fq_partition *p, int64_t offset,
         return fq_err_set(err, FLASHQ_ERR_OUT_OF_RANGE, "offset %lld: the log holds %lld to %lld",
                           (long long)offset, start, end);
     }
-    struct fq_log_place place = {.segment = p->hw_segment, .position = p->hw_position,
-                                 .base_offset = p->high_watermark};
+    struct fq_log_place place = {
+        .segment = p->hw_segment, .position = p->hw_position, .base_offset = p->high_watermark};
     int rc = offset == end ? 0 : find_place(p, offset, &place);
     if (rc == FLASHQ_ERR_CORRUPT) {
         ret->position_offset = place.base_offset;
@@ -72,8 +72,8 @@ int fq_partition_segment_open(struct fq_partition *p, int64_t offset,
     }
     *ret_segment = place.segment;
     if (place.segment == NULL) {
-        *ret = (struct fq_segment_open_answer){.base_offset = end, .next_base_offset = -1,
-                                               .position_offset = end};
+        *ret = (struct fq_segment_open_answer){
+            .base_offset = end, .next_base_offset = -1, .position_offset = end};
         return 0;
     }
     describe_segment(p, &place, ret);

@@ -5,8 +5,9 @@
  * Happy path: the snapshot gives producer states and epochs as of some offset; index files give the
  * chunks of sealed segments; only the log after the snapshot and the open segment are read.
  *
- * A snapshot that is missing, damaged, or of an offset that the log does not hold (its tail was lost, or
- * it was trimmed beyond: then batches after the snapshot may be gone) costs a walk over the whole log; an index file that is missing, damaged or of another state of the segment costs a
+ * A snapshot that is missing, damaged, or of an offset that the log does not hold (its tail was
+ * lost, or it was trimmed beyond: then batches after the snapshot may be gone) costs a walk over
+ * the whole log; an index file that is missing, damaged or of another state of the segment costs a
  * walk over that segment and is written again. Damaged log ranges are passed over (the log reports
  * them).
  *
@@ -20,13 +21,13 @@
 
 struct walk {
     struct fq_partition *partition;
-    int64_t states_from;   /* batches from here on count for producers and epochs */
+    int64_t states_from; /* batches from here on count for producers and epochs */
     int64_t now_ms;
     bool add_chunks;
 };
 
-static int add_chunk(struct fq_partition *p, const struct fq_batch_header *header, const uint8_t *batch,
-                     uint64_t segment_base, uint64_t position)
+static int add_chunk(struct fq_partition *p, const struct fq_batch_header *header,
+                     const uint8_t *batch, uint64_t segment_base, uint64_t position)
 {
     uint64_t bytes = fq_batch_total_bytes(header);
     int64_t min_timestamp, max_timestamp;
@@ -81,8 +82,8 @@ static bool load_index(struct fq_partition *p, struct fq_segment *segment)
     int rc = fq_log_read_sidecar(p->log, segment, FQ_PARTITION_INDEX_SUFFIX, &bytes, &length);
     if (rc < 0) {
         if (rc != FLASHQ_ERR_NOT_FOUND) {
-            fq_warn("%s/%u: index of segment %lld cannot be read (%s), built anew", p->topic, p->index,
-                    (long long)base, fq_err_describe(rc));
+            fq_warn("%s/%u: index of segment %lld cannot be read (%s), built anew", p->topic,
+                    p->index, (long long)base, fq_err_describe(rc));
         }
         return false;
     }
@@ -102,34 +103,41 @@ void fq_partition_write_index(struct fq_partition *p, struct fq_segment *segment
     int64_t base = fq_segment_base_offset(segment);
     size_t length = fq_chunks_encoded_bytes(p->chunks, base);
     if (length == 0) {
-        return; /* trimmed into, damaged, or built while memory was short: by a walk next time too */
+        return; /* trimmed into, damaged, or built while memory was short: by a walk next time too
+                 */
     }
     void *bytes = malloc(length);
-    if (bytes != NULL && fq_chunks_encode(p->chunks, &p->topic_id, p->index, base, bytes, length) == 0 &&
+    if (bytes != NULL &&
+        fq_chunks_encode(p->chunks, &p->topic_id, p->index, base, bytes, length) == 0 &&
         fq_log_write_sidecar(p->log, segment, FQ_PARTITION_INDEX_SUFFIX, bytes, length) == 0) {
         p->stats.indexes_written++;
     }
     free(bytes);
 }
 
-/* Producer states and epochs of the snapshot. Returns the offset from which the log must be read. */
-static int64_t load_snapshot(struct fq_partition *p, const void *bytes, size_t length, int64_t now_ms)
+/* Producer states and epochs of the snapshot. Returns the offset from which the log must be read.
+ */
+static int64_t load_snapshot(struct fq_partition *p, const void *bytes, size_t length,
+                             int64_t now_ms)
 {
     if (bytes == NULL || length == 0) {
         return 0;
     }
     struct fq_err why;
     int64_t offset;
-    int rc = fq_snapshot_decode(bytes, length, p->config.max_in_flight, now_ms, &offset, &p->producers,
-                                &p->epochs, &why);
+    int rc = fq_snapshot_decode(bytes, length, p->config.max_in_flight, now_ms, &offset,
+                                &p->producers, &p->epochs, &why);
     if (rc < 0) {
-        fq_warn("%s/%u: %s: producer states are rebuilt from the log", p->topic, p->index, why.text);
+        fq_warn("%s/%u: %s: producer states are rebuilt from the log", p->topic, p->index,
+                why.text);
         return 0;
     }
     if (offset < fq_log_start(p->log) || offset > fq_log_end(p->log)) {
-        fq_warn("%s/%u: snapshot at %lld, the log holds %lld to %lld: producer states are rebuilt from "
-                "the log", p->topic, p->index, (long long)offset, (long long)fq_log_start(p->log),
-                (long long)fq_log_end(p->log));
+        fq_warn(
+            "%s/%u: snapshot at %lld, the log holds %lld to %lld: producer states are rebuilt from "
+            "the log",
+            p->topic, p->index, (long long)offset, (long long)fq_log_start(p->log),
+            (long long)fq_log_end(p->log));
         size_t limit = p->producers.limit;
         fq_producers_fini(&p->producers);
         fq_producers_init(&p->producers, limit);
@@ -179,8 +187,8 @@ int fq_partition_recover(struct fq_partition *p, const void *snapshot, size_t sn
          segment = fq_segment_next(segment)) {
         int rc = recover_segment(&walk, segment);
         if (rc < 0) {
-            return fq_err_set(err, rc, "segment %lld: %s", (long long)fq_segment_base_offset(segment),
-                              fq_err_describe(rc));
+            return fq_err_set(err, rc, "segment %lld: %s",
+                              (long long)fq_segment_base_offset(segment), fq_err_describe(rc));
         }
     }
     fq_epochs_trim(&p->epochs, fq_log_start(p->log));

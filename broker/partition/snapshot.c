@@ -71,7 +71,8 @@ static int read_epochs(struct fq_reader *r, uint32_t count, struct fq_epochs *ep
     for (uint32_t i = 0; i < count; i++) {
         int32_t epoch = (int32_t)fq_read_u32(r);
         int64_t start = (int64_t)fq_read_u64(r);
-        const struct fq_epoch *last = epochs->count > 0 ? &epochs->entries[epochs->count - 1] : NULL;
+        const struct fq_epoch *last =
+            epochs->count > 0 ? &epochs->entries[epochs->count - 1] : NULL;
         if (r->failed || epoch < 0 || start < 0 ||
             (last != NULL && (epoch <= last->epoch || start <= last->start_offset))) {
             return FLASHQ_ERR_CORRUPT;
@@ -86,7 +87,8 @@ static int read_epochs(struct fq_reader *r, uint32_t count, struct fq_epochs *ep
 }
 
 /* The batches of one producer: their sequences follow each other, their offsets rise. */
-static int read_batches(struct fq_reader *r, unsigned count, int64_t end, struct fq_producer *producer)
+static int read_batches(struct fq_reader *r, unsigned count, int64_t end,
+                        struct fq_producer *producer)
 {
     for (unsigned i = 0; i < count; i++) {
         int64_t base_offset = (int64_t)fq_read_u64(r);
@@ -125,7 +127,8 @@ static int read_producer(struct fq_reader *r, unsigned batches, int64_t now_ms, 
     if (rc < 0) {
         return rc;
     }
-    if (producer->last_offset != last_offset || (count > 0 && producer->next_sequence != next_sequence)) {
+    if (producer->last_offset != last_offset ||
+        (count > 0 && producer->next_sequence != next_sequence)) {
         return FLASHQ_ERR_CORRUPT;
     }
     producer->next_sequence = next_sequence;
@@ -177,7 +180,8 @@ int fq_snapshot_decode(const void *bytes, size_t length, unsigned batches, int64
     unsigned version = fq_read_u16(&r);
     (void)fq_read_u16(&r);
     if (version != VERSION) {
-        return fq_err_set(err, FLASHQ_ERR_VERSION, "snapshot: version %u, known is %u", version, VERSION);
+        return fq_err_set(err, FLASHQ_ERR_VERSION, "snapshot: version %u, known is %u", version,
+                          VERSION);
     }
     size_t limit = producers->limit;
     int rc = read_all(&r, batches, now_ms, ret_offset, producers, epochs);

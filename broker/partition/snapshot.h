@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A partition's snapshot: what it knows beside the log and would otherwise have to read the whole log
- * for. Kept in meta.pool; derived; thrown away when it does not fit.
+ * A partition's snapshot: what it knows beside the log and would otherwise have to read the whole
+ * log for. Kept in meta.pool; derived; thrown away when it does not fit.
  *
  * Little-endian:
  *   u32 magic "FQSN", u16 version 1, u16 zero, i64 offset, u32 epochs, u32 producers
@@ -25,8 +25,9 @@ size_t fq_snapshot_bytes(const struct fq_producers *producers, const struct fq_e
 int64_t fq_snapshot_encode(int64_t offset, const struct fq_producers *producers,
                            const struct fq_epochs *epochs, void *out, size_t out_bytes);
 
-/* Fills empty producers and epochs. CORRUPT, VERSION, NO_MEMORY: both are left empty. A use that lies
- * after now_ms (a clock that was set back) counts as now. `batches` as in fq_producers_ensure. */
+/* Fills empty producers and epochs. CORRUPT, VERSION, NO_MEMORY: both are left empty. A use that
+ * lies after now_ms (a clock that was set back) counts as now. `batches` as in fq_producers_ensure.
+ */
 int fq_snapshot_decode(const void *bytes, size_t length, unsigned batches, int64_t now_ms,
                        int64_t *ret_offset, struct fq_producers *producers,
                        struct fq_epochs *epochs, struct fq_err *err);

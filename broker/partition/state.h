@@ -8,8 +8,8 @@
  *                                    +------------- close, delete -------------+--> (none)
  *
  *   SERVING  appends, commits, reads
- *   OFFLINE  refuses appends; the high watermark stands still; reads go on below it. Final until the
- *            broker is started again.
+ *   OFFLINE  refuses appends; the high watermark stands still; reads go on below it. Final until
+ * the broker is started again.
  */
 #ifndef FQ_PARTITION_STATE_H
 #define FQ_PARTITION_STATE_H
@@ -28,32 +28,32 @@ struct fq_partition {
     char topic[FQ_LIMIT_TOPIC_NAME_BYTES + 1];
     uint32_t index;
     struct fq_partition_config config;
-    enum partition_state state;  /* set by fq_partition_go_offline alone */
+    enum partition_state state; /* set by fq_partition_go_offline alone */
     struct fq_err offline_why;
 
     struct fq_log *log;
     struct fq_chunks *chunks;
     struct fq_producers producers;
-    struct fq_epochs epochs;     /* always with room for leader_epoch's entry */
+    struct fq_epochs epochs; /* always with room for leader_epoch's entry */
     int32_t leader_epoch;
 
-    int64_t published_end;       /* log end at the last fq_log_publish */
+    int64_t published_end; /* log end at the last fq_log_publish */
     int64_t high_watermark;
     struct fq_segment *hw_segment; /* where it lies; NULL: not known (look it up), or no segment */
-    uint64_t hw_position;        /* in hw_segment */
-    int64_t hw_placed;           /* the offset that hw_segment and hw_position are of */
+    uint64_t hw_position;          /* in hw_segment */
+    int64_t hw_placed;             /* the offset that hw_segment and hw_position are of */
     struct fq_view *view_line;
-    struct fq_view view;         /* as last published */
+    struct fq_view view; /* as last published */
 
     struct fq_calendar_feeder feeder;
-    bool feeder_behind;          /* it said that there is more to do */
-    bool cut_drop;               /* requests to the calendar that still have to be handed over, */
-    int64_t cut_truncate;        /* in this order; -1: none */
+    bool feeder_behind;   /* it said that there is more to do */
+    bool cut_drop;        /* requests to the calendar that still have to be handed over, */
+    int64_t cut_truncate; /* in this order; -1: none */
     int64_t cut_trim;
 
-    int64_t index_next;          /* segments that begin below it have their index file */
-    bool index_wanted;           /* one was sealed since */
-    uint64_t snapshot_at_bytes;  /* stats.bytes when the last snapshot was taken */
+    int64_t index_next;         /* segments that begin below it have their index file */
+    bool index_wanted;          /* one was sealed since */
+    uint64_t snapshot_at_bytes; /* stats.bytes when the last snapshot was taken */
     struct fq_partition_stats stats;
 };
 
@@ -68,15 +68,16 @@ void fq_partition_forget_places(struct fq_partition *partition);
 void fq_partition_feed_calendar(struct fq_partition *partition, unsigned chunks_max);
 
 /* Chunks, producer states and epochs of everything the log has. `snapshot` as in the params. */
-int fq_partition_recover(struct fq_partition *partition, const void *snapshot, size_t snapshot_bytes,
-                         struct fq_err *err);
+int fq_partition_recover(struct fq_partition *partition, const void *snapshot,
+                         size_t snapshot_bytes, struct fq_err *err);
 /* Adds the log's batches in [from, to) to the chunk index. */
 int fq_partition_rescan_chunks(struct fq_partition *partition, int64_t from, int64_t to);
 /* Encodes a sealed segment's chunks and queues them for its index file. */
 void fq_partition_write_index(struct fq_partition *partition, struct fq_segment *segment);
 
-/* Walks batch headers from the batch boundary (*position, *offset) to the batch that holds `target`, or
- * to the boundary at `target`. false: the headers do not lead there. */
-bool fq_partition_walk(struct fq_segment *segment, int64_t target, uint64_t *position, int64_t *offset);
+/* Walks batch headers from the batch boundary (*position, *offset) to the batch that holds
+ * `target`, or to the boundary at `target`. false: the headers do not lead there. */
+bool fq_partition_walk(struct fq_segment *segment, int64_t target, uint64_t *position,
+                       int64_t *offset);
 
 #endif

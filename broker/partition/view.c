@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Publishing a view: eight aligned words, the one with the checksum last. The release store pairs with
- * nothing a remote READ could promise (no order between the bytes of a read): over any fabric it is
- * the checksum, over `version`, that makes a torn line known. It is released all the same so that a
- * reader on this host that sees the new checksum word sees the rest.
+ * Publishing a view: eight aligned words, the one with the checksum last. The release store pairs
+ * with nothing a remote READ could promise (no order between the bytes of a read): over any fabric
+ * it is the checksum, over `version`, that makes a torn line known. It is released all the same so
+ * that a reader on this host that sees the new checksum word sees the rest.
  */
 #include "partition/view.h"
 

@@ -54,15 +54,11 @@ static bool host_cut(void *context, struct fq_partition *partition, enum fq_cale
     }
     META_CHECK(env->meta->ops->begin(env->meta));
     switch (cut) {
-    case FQ_CALENDAR_TRIM:
-        META_CHECK(fq_calendar_trim(env->meta, &env->key, offset, NULL));
-        break;
+    case FQ_CALENDAR_TRIM: META_CHECK(fq_calendar_trim(env->meta, &env->key, offset, NULL)); break;
     case FQ_CALENDAR_TRUNCATE:
         META_CHECK(fq_calendar_truncate(env->meta, &env->key, offset, NULL));
         break;
-    case FQ_CALENDAR_DROP:
-        META_CHECK(fq_calendar_drop(env->meta, &env->key, NULL));
-        break;
+    case FQ_CALENDAR_DROP: META_CHECK(fq_calendar_drop(env->meta, &env->key, NULL)); break;
     }
     META_CHECK(env->meta->ops->commit(env->meta));
     env->cuts_count++;
@@ -190,8 +186,9 @@ void env_take_snapshot(struct env *env)
     env_drop_snapshot(env);
     size_t bytes = fq_partition_snapshot_bytes(env->partition);
     env->snapshot = malloc(bytes);
-    EXPECT(fq_partition_snapshot_encode(env->partition, env->snapshot, bytes,
-                                              &env->snapshot_bytes, &err) == 0, err.text);
+    EXPECT(fq_partition_snapshot_encode(env->partition, env->snapshot, bytes, &env->snapshot_bytes,
+                                        &err) == 0,
+           err.text);
     fq_partition_snapshot_taken(env->partition);
 }
 
@@ -238,8 +235,8 @@ uint64_t env_batch(struct env *env, int64_t producer_id, int16_t epoch, int32_t 
             .value = {.data = records[i].value, .length = records[i].value_bytes}};
         EXPECT(fq_batch_builder_append(&builder, &record) == 0, "");
     }
-    struct fq_batch_finish how = {.producer_id = producer_id, .producer_epoch = epoch,
-                                  .base_sequence = sequence};
+    struct fq_batch_finish how = {
+        .producer_id = producer_id, .producer_epoch = epoch, .base_sequence = sequence};
     int64_t bytes = fq_batch_builder_finish(&builder, &how);
     EXPECT(bytes > 0, "");
     return (uint64_t)bytes;
@@ -280,7 +277,8 @@ void env_producer(struct env *env, int64_t producer_id)
            err.text);
 }
 
-struct fq_time_query_answer env_time_query(struct env *env, int64_t timestamp_ms, int64_t from_offset)
+struct fq_time_query_answer env_time_query(struct env *env, int64_t timestamp_ms,
+                                           int64_t from_offset)
 {
     struct fq_calendar_answer calendar;
     struct fq_time_query_answer answer;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A producer that rewrites its ring while the broker takes batches out of it. Whatever the partition
- * reads: each batch is either refused with words or stored with a checksum that fits, an offset that
- * follows, and records that decode; and no refusal moves the log.
+ * A producer that rewrites its ring while the broker takes batches out of it. Whatever the
+ * partition reads: each batch is either refused with words or stored with a checksum that fits, an
+ * offset that follows, and records that decode; and no refusal moves the log.
  *
- * The hostile side stores without synchronisation, which is the point; it is not instrumented, so that
- * ThreadSanitizer looks for races of the broker's own.
+ * The hostile side stores without synchronisation, which is the point; it is not instrumented, so
+ * that ThreadSanitizer looks for races of the broker's own.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -99,7 +99,8 @@ int main(void)
         }
         REQUIRE(rc <= 0);
         REQUIRE(rc < 0 || result.base_offset == end);
-        REQUIRE(rc == 0 || (fq_log_end(fq_partition_log(env.partition)) == end && err.text[0] != '\0'));
+        REQUIRE(rc == 0 ||
+                (fq_log_end(fq_partition_log(env.partition)) == end && err.text[0] != '\0'));
         REQUIRE(result.bytes <= RING_BYTES);
         taken += rc == 0;
         refused += rc < 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an append takes, what it refuses and with which words, and that a refusal changes nothing. */
+/* What an append takes, what it refuses and with which words, and that a refusal changes nothing.
+ */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@ static struct env env;
 
 static void open_env(void)
 {
-    env_open(&env, &(struct env_params){.flush = FQ_FLUSH_PMEM, .message_max_bytes = 10000,
+    env_open(&env, &(struct env_params){.flush = FQ_FLUSH_PMEM,
+                                        .message_max_bytes = 10000,
                                         .batch_max_bytes = 65536});
     env_producer(&env, PRODUCER);
 }
@@ -43,8 +45,8 @@ static uint64_t plain(int32_t sequence)
 }
 
 /* Expects env.batch to be refused, with `code`, `words` in the text, and nothing changed. */
-static struct fq_append_result expect_refused_of(uint64_t available, int64_t producer, int16_t epoch,
-                                                 int code, const char *words)
+static struct fq_append_result expect_refused_of(uint64_t available, int64_t producer,
+                                                 int16_t epoch, int code, const char *words)
 {
     struct fq_append_result result;
     struct fq_err err = {0};
@@ -150,12 +152,16 @@ Test(append, clients_may_not_say_what_only_brokers_say)
     plain(0);
     env.batch[FQ_BATCH_MAGIC] = 1;
     expect_refused(bytes, FLASHQ_ERR_PROTOCOL, "");
-    static const struct { uint16_t attributes; int code; } refused[] = {
+    static const struct {
+        uint16_t attributes;
+        int code;
+    } refused[] = {
         {0x01, FLASHQ_ERR_UNSUPPORTED}, {0x02, FLASHQ_ERR_UNSUPPORTED}, /* gzip, snappy */
         {0x08, FLASHQ_ERR_UNSUPPORTED}, {0x10, FLASHQ_ERR_UNSUPPORTED},
         {0x20, FLASHQ_ERR_UNSUPPORTED}, {0x40, FLASHQ_ERR_UNSUPPORTED},
-        {0x05, FLASHQ_ERR_PROTOCOL}, {0x06, FLASHQ_ERR_PROTOCOL}, {0x07, FLASHQ_ERR_PROTOCOL},
-        {0x80, FLASHQ_ERR_PROTOCOL}, {0x8000, FLASHQ_ERR_PROTOCOL}};
+        {0x05, FLASHQ_ERR_PROTOCOL},    {0x06, FLASHQ_ERR_PROTOCOL},
+        {0x07, FLASHQ_ERR_PROTOCOL},    {0x80, FLASHQ_ERR_PROTOCOL},
+        {0x8000, FLASHQ_ERR_PROTOCOL}};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         plain(0);
         fq_store_be16(env.batch + FQ_BATCH_ATTRIBUTES, refused[i].attributes);
@@ -167,8 +173,15 @@ Test(append, clients_may_not_say_what_only_brokers_say)
 Test(append, counts_must_agree_with_each_other_and_with_the_records)
 {
     uint64_t bytes = plain(0);
-    struct { int32_t delta, count; } lies[] = {{0, 2}, {1, 1}, {1, 2}, {-1, 0}, {0, -1},
-                                               {INT32_MAX, INT32_MIN}, {INT32_MAX - 1, INT32_MAX}};
+    struct {
+        int32_t delta, count;
+    } lies[] = {{0, 2},
+                {1, 1},
+                {1, 2},
+                {-1, 0},
+                {0, -1},
+                {INT32_MAX, INT32_MIN},
+                {INT32_MAX - 1, INT32_MAX}};
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         fq_store_be32(env.batch + FQ_BATCH_LAST_OFFSET_DELTA, (uint32_t)lies[i].delta);
         fq_store_be32(env.batch + FQ_BATCH_RECORDS_COUNT, (uint32_t)lies[i].count);
@@ -239,12 +252,14 @@ Test(append, sent_again_is_stored_once_and_answered_with_the_original_offset)
     cr_assert_eq(expect_refused(plain(2), FLASHQ_ERR_SEQUENCE, "expected is 8").detail, 8);
     cr_assert_eq(expect_refused(plain(9), FLASHQ_ERR_SEQUENCE, "sequence 9").detail, 8);
     struct env_record two[] = {{env.wall_ms, "a", 1}, {env.wall_ms, "b", 1}};
-    cr_assert_eq(expect_refused(env_batch(&env, PRODUCER, 0, 6, two, 2), FLASHQ_ERR_SEQUENCE,
-                                "2 records").detail, 8);
+    cr_assert_eq(
+        expect_refused(env_batch(&env, PRODUCER, 0, 6, two, 2), FLASHQ_ERR_SEQUENCE, "2 records")
+            .detail,
+        8);
     /* Whether an older batch would be refused today does not matter to one that is stored. */
     env.wall_ms -= 7200000;
-    uint64_t bytes = env_batch(&env, PRODUCER, 0, 7,
-                               &(struct env_record){env.wall_ms + 7200000, "hello", 5}, 1);
+    uint64_t bytes =
+        env_batch(&env, PRODUCER, 0, 7, &(struct env_record){env.wall_ms + 7200000, "hello", 5}, 1);
     cr_assert(expect_taken(bytes).duplicate);
 }
 
@@ -280,7 +295,8 @@ Test(append, an_unknown_producer_starts_where_its_open_says_and_sequences_wrap)
     cr_assert_eq(fq_partition_producer_open(env.partition, 12, 0, INT32_MAX - 1, &opened, NULL), 0);
     cr_assert_eq(opened.last_sequence, -1);
     cr_assert_eq(opened.last_offset, -1);
-    struct env_record three[] = {{env.wall_ms, "a", 1}, {env.wall_ms, "b", 1}, {env.wall_ms, "c", 1}};
+    struct env_record three[] = {
+        {env.wall_ms, "a", 1}, {env.wall_ms, "b", 1}, {env.wall_ms, "c", 1}};
     struct fq_append_result result;
     uint64_t bytes = env_batch(&env, 12, 0, 0, three, 3);
     expect_refused_of(bytes, 12, 0, FLASHQ_ERR_SEQUENCE, "expected is 2147483646");
@@ -308,7 +324,8 @@ Test(append, timestamps_are_neither_negative_nor_too_far_ahead)
     record.timestamp_ms = INT64_MAX;
     expect_refused(env_batch(&env, PRODUCER, 0, 1, &record, 1), FLASHQ_ERR_TIMESTAMP, "ahead");
     struct env_record below[] = {{5, "x", 1}, {-1, "y", 1}, {9, "z", 1}};
-    expect_refused(env_batch(&env, PRODUCER, 0, 1, below, 3), FLASHQ_ERR_TIMESTAMP, "-1 is negative");
+    expect_refused(env_batch(&env, PRODUCER, 0, 1, below, 3), FLASHQ_ERR_TIMESTAMP,
+                   "-1 is negative");
     record.timestamp_ms = INT64_MIN;
     expect_refused(env_batch(&env, PRODUCER, 0, 1, &record, 1), FLASHQ_ERR_TIMESTAMP, "negative");
     env.config.timestamp_max_ahead_ms = -1;
@@ -326,8 +343,8 @@ Test(append, a_record_may_have_exactly_message_max_bytes)
     int32_t sequence = 0;
     for (size_t count = 1; count <= 3; count += 2) {
         for (size_t bytes = 9999; bytes <= 10001; bytes++) {
-            struct env_record records[] = {{env.wall_ms, value, bytes}, {env.wall_ms, "a", 1},
-                                           {env.wall_ms, "b", 1}};
+            struct env_record records[] = {
+                {env.wall_ms, value, bytes}, {env.wall_ms, "a", 1}, {env.wall_ms, "b", 1}};
             uint64_t length = env_batch(&env, PRODUCER, 0, sequence, records, count);
             if (bytes <= 10000) {
                 expect_taken(length);
@@ -387,7 +404,8 @@ Test(append, a_batch_may_have_exactly_batch_max_bytes)
     expect_taken(65536);
     records[7].value_bytes++;
     struct fq_append_result result;
-    result = expect_refused(env_batch(&env, PRODUCER, 0, 8, records, 8), FLASHQ_ERR_TOO_LARGE, "65537");
+    result =
+        expect_refused(env_batch(&env, PRODUCER, 0, 8, records, 8), FLASHQ_ERR_TOO_LARGE, "65537");
     cr_assert_eq(result.detail, 65536);
     cr_assert_eq(result.bytes, 65537, "its length is believed: the ring goes on behind it");
     free(value);
@@ -410,7 +428,8 @@ Test(append, compressed_batches_are_stored_as_they_are)
         struct fq_log_place place;
         cr_assert_eq(fq_log_find(fq_partition_log(env.partition), i, &place), 0);
         cr_assert_eq(memcmp(fq_segment_data(place.segment) + place.position + 16, out + 16,
-                            (size_t)small - 16), 0);
+                            (size_t)small - 16),
+                     0);
         free(out);
     }
 }
@@ -436,9 +455,11 @@ Test(append, too_many_producers_are_a_limit_only_while_all_are_open)
     struct fq_producer_opened opened;
     struct fq_err err;
     for (int64_t id = 0; id < FQ_LIMIT_PRODUCERS_PER_PARTITION - 1; id++) {
-        cr_assert_eq(fq_partition_producer_open(env.partition, 1000000 + id, 0, 0, &opened, &err), 0);
+        cr_assert_eq(fq_partition_producer_open(env.partition, 1000000 + id, 0, 0, &opened, &err),
+                     0);
     }
-    cr_assert_eq(fq_partition_producer_open(env.partition, 5, 0, 0, &opened, &err), FLASHQ_ERR_LIMIT);
+    cr_assert_eq(fq_partition_producer_open(env.partition, 5, 0, 0, &opened, &err),
+                 FLASHQ_ERR_LIMIT);
     cr_assert_not_null(strstr(err.text, "10000"), "%s", err.text);
     fq_partition_producer_close(env.partition, 1000007);
     cr_assert_eq(fq_partition_producer_open(env.partition, 5, 0, 0, &opened, &err), 0);

@@ -101,8 +101,9 @@ Test(partition, times_2_4_6_8_are_found_by_3_5_7_9)
     }
     cr_assert_eq(env_time_query(&env, 0, 0).result, FQ_TIME_END, "nothing is committed yet");
     cr_assert_eq(env_commit(&env), 4);
-    struct { int64_t at, offset; } asked[] = {{3, 1}, {5, 2}, {7, 3}, {2, 0}, {4, 1}, {8, 3},
-                                              {0, 0}, {-1, 0}, {INT64_MIN, 0}};
+    struct {
+        int64_t at, offset;
+    } asked[] = {{3, 1}, {5, 2}, {7, 3}, {2, 0}, {4, 1}, {8, 3}, {0, 0}, {-1, 0}, {INT64_MIN, 0}};
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         struct fq_time_query_answer answer = env_time_query(&env, asked[i].at, 0);
         cr_assert_eq(answer.result, FQ_TIME_FOUND);
@@ -151,7 +152,8 @@ Test(partition, nobody_sees_what_is_not_durable)
 Test(partition, memory_durability_commits_without_waiting_for_the_disk)
 {
     struct env env;
-    env_open(&env, &(struct env_params){.flush = FQ_FLUSH_SYNC, .durability = FQ_DURABILITY_MEMORY});
+    env_open(&env,
+             &(struct env_params){.flush = FQ_FLUSH_SYNC, .durability = FQ_DURABILITY_MEMORY});
     env_producer(&env, PRODUCER);
     cr_assert_eq(env_put(&env, PRODUCER, 0, env.wall_ms, "x"), 0);
     cr_assert_eq(fq_partition_commit_round(env.partition), 1);
@@ -256,7 +258,8 @@ Test(partition, a_resend_after_a_crash_is_answered_with_the_original_offset)
     cr_assert_eq(fq_partition_producer_open(env.partition, PRODUCER, 1, 0, &opened, NULL), 0);
     cr_assert_eq(opened.last_sequence, 8);
     for (int32_t i = 4; i < 9; i++) {
-        uint64_t bytes = env_batch(&env, PRODUCER, 1, i, &(struct env_record){env.wall_ms, "x", 1}, 1);
+        uint64_t bytes =
+            env_batch(&env, PRODUCER, 1, i, &(struct env_record){env.wall_ms, "x", 1}, 1);
         cr_assert_eq(env_append(&env, bytes, PRODUCER, 1, &result, NULL), 0);
         cr_assert(result.duplicate);
         cr_assert_eq(result.base_offset, i);
@@ -419,8 +422,9 @@ Test(partition, a_lost_calendar_is_fed_again_and_one_that_is_ahead_is_cut)
     cr_assert_eq(env.marks_count, 2 * marks, "the same again");
 
     cr_assert_eq(env.meta->ops->begin(env.meta), 0); /* as if the log had lost its last records */
-    cr_assert_eq(fq_calendar_apply(env.meta, &env.key, &(struct fq_calendar_mark){1800000000, 11}, 1, 20,
-                                   NULL), 0);
+    cr_assert_eq(fq_calendar_apply(env.meta, &env.key, &(struct fq_calendar_mark){1800000000, 11},
+                                   1, 20, NULL),
+                 0);
     cr_assert_eq(env.meta->ops->commit(env.meta), 0);
     uint64_t cuts = env.cuts_count;
     env_restart(&env);

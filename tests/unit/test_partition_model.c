@@ -2,8 +2,8 @@
 /*
  * A partition beside a model of it: random producers, duplicates, gaps, refusals, rounds, trims,
  * truncations, clean restarts, crashes, lost calendars and snapshots; after each the partition says
- * what the model says, by offset, by producer and by time. A failure prints its seed; FLASHQ_TEST_SEED
- * replays it.
+ * what the model says, by offset, by producer and by time. A failure prints its seed;
+ * FLASHQ_TEST_SEED replays it.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -19,7 +19,7 @@ struct sent {
     int64_t base_offset;
     int32_t sequence, count;
     int64_t first_timestamp;
-    uint64_t seed;            /* of its content */
+    uint64_t seed; /* of its content */
 };
 
 struct producer {
@@ -32,7 +32,7 @@ struct producer {
 
 struct record {
     int64_t timestamp_ms;
-    uint32_t tag;             /* the first four bytes of its value */
+    uint32_t tag; /* the first four bytes of its value */
     int64_t batch_base;
     bool is_compressed;
 };
@@ -43,12 +43,12 @@ struct model {
     uint64_t seed;
     struct producer producers[PRODUCERS];
     struct producer at_snapshot[PRODUCERS]; /* as the last snapshot has them */
-    struct sent *history;     /* every batch stored, by offset; */
-    int *history_producer;    /* whose */
+    struct sent *history;                   /* every batch stored, by offset; */
+    int *history_producer;                  /* whose */
     int history_count;
-    struct record *records;   /* by offset */
+    struct record *records; /* by offset */
     int64_t start, end, committed;
-    int64_t snapshot_offset;  /* -1: none */
+    int64_t snapshot_offset; /* -1: none */
     int step;
 };
 
@@ -65,12 +65,9 @@ static uint64_t below(struct model *m, uint64_t bound)
 static int64_t some_timestamp(struct model *m)
 {
     switch (below(m, 8)) {
-    case 0:
-        return (int64_t)below(m, (uint64_t)m->env.wall_ms);  /* any time since 1970 */
-    case 1:
-        return m->env.wall_ms + (int64_t)below(m, 3600000);  /* ahead, as far as is allowed */
-    default:
-        return m->env.wall_ms - (int64_t)below(m, 5000);
+    case 0: return (int64_t)below(m, (uint64_t)m->env.wall_ms); /* any time since 1970 */
+    case 1: return m->env.wall_ms + (int64_t)below(m, 3600000); /* ahead, as far as is allowed */
+    default: return m->env.wall_ms - (int64_t)below(m, 5000);
     }
 }
 
@@ -95,13 +92,15 @@ static uint64_t make(struct model *m, const struct producer *p, const struct sen
         timestamp = timestamp < 0 ? 0 : timestamp;
         timestamp = timestamp > sent->first_timestamp + 999 ? sent->first_timestamp : timestamp;
         records[i] = (struct env_record){timestamp, value, bytes};
-        ret_records[i] = (struct record){.timestamp_ms = timestamp, .tag = tag,
-                                         .is_compressed = is_compressed};
+        ret_records[i] =
+            (struct record){.timestamp_ms = timestamp, .tag = tag, .is_compressed = is_compressed};
     }
-    uint64_t bytes = env_batch(&m->env, p->id, p->epoch, sent->sequence, records, (size_t)sent->count);
+    uint64_t bytes =
+        env_batch(&m->env, p->id, p->epoch, sent->sequence, records, (size_t)sent->count);
     if (is_compressed) {
         static uint8_t out[400000];
-        int64_t small = fq_batch_compress(NULL, m->env.batch, bytes, FQ_CODEC_LZ4, 0, out, sizeof out);
+        int64_t small =
+            fq_batch_compress(NULL, m->env.batch, bytes, FQ_CODEC_LZ4, 0, out, sizeof out);
         for (int32_t i = 0; i < sent->count; i++) {
             ret_records[i].is_compressed = small > 0;
         }
@@ -125,8 +124,10 @@ static void remember(struct producer *p, const struct sent *sent)
 static void send_next(struct model *m, struct producer *p)
 {
     struct record records[32];
-    struct sent sent = {.sequence = p->next, .count = 1 + (int32_t)below(m, 20),
-                        .first_timestamp = some_timestamp(m), .seed = fq_prng_next(&m->prng)};
+    struct sent sent = {.sequence = p->next,
+                        .count = 1 + (int32_t)below(m, 20),
+                        .first_timestamp = some_timestamp(m),
+                        .seed = fq_prng_next(&m->prng)};
     if (sent.first_timestamp > m->env.wall_ms + 3599000) {
         sent.first_timestamp = m->env.wall_ms;
     }
@@ -171,7 +172,9 @@ static void send_again(struct model *m, struct producer *p)
 static void send_wrong(struct model *m, struct producer *p)
 {
     struct record records[32];
-    struct sent sent = {.sequence = p->next, .count = 2, .first_timestamp = m->env.wall_ms,
+    struct sent sent = {.sequence = p->next,
+                        .count = 2,
+                        .first_timestamp = m->env.wall_ms,
                         .seed = fq_prng_next(&m->prng)};
     int expected = FLASHQ_ERR_SEQUENCE;
     uint64_t kind = below(m, 4);
@@ -243,7 +246,8 @@ static void read_all(struct model *m, int64_t from)
             CHECK(m, fq_batch_header_read(data + position, answer.data_bytes - position, &header,
                                           NULL) == 0);
             uint64_t bytes = fq_batch_total_bytes(&header);
-            CHECK(m, position + bytes <= answer.data_bytes && fq_batch_crc_ok(data + position, bytes));
+            CHECK(m,
+                  position + bytes <= answer.data_bytes && fq_batch_crc_ok(data + position, bytes));
             CHECK(m, header.base_offset == m->records[at].batch_base);
             struct fq_batch_iter iter;
             struct fq_record record;
@@ -378,7 +382,8 @@ static void reopen(struct model *m)
         struct fq_producer_opened opened;
         struct fq_err err = {0};
         p->epoch = (int16_t)(p->epoch + (int16_t)below(m, 2));
-        int rc = fq_partition_producer_open(m->env.partition, p->id, p->epoch, p->next, &opened, &err);
+        int rc =
+            fq_partition_producer_open(m->env.partition, p->id, p->epoch, p->next, &opened, &err);
         cr_assert_eq(rc, 0, "seed %" PRIu64 " step %d: %s", m->seed, m->step, err.text);
         if (p->window_count > 0) {
             const struct sent *last = &p->window[p->window_count - 1];
@@ -420,7 +425,8 @@ static void trim(struct model *m)
     struct fq_err err = {0};
     CHECK(m, fq_partition_trim(m->env.partition, to, &err) == 0);
     m->start = to > m->start ? to : m->start;
-    CHECK(m, fq_partition_trim(m->env.partition, m->committed + 1, &err) == FLASHQ_ERR_OUT_OF_RANGE);
+    CHECK(m,
+          fq_partition_trim(m->env.partition, m->committed + 1, &err) == FLASHQ_ERR_OUT_OF_RANGE);
     CHECK(m, fq_partition_trim(m->env.partition, m->start, &err) == 0);
     check_state(m);
 }
@@ -431,7 +437,8 @@ static void truncate_some(struct model *m)
     if (span == 0) {
         return;
     }
-    int64_t back = (int64_t)below(m, below(m, 4) == 0 ? (uint64_t)span : (uint64_t)(span < 60 ? span : 60));
+    int64_t back =
+        (int64_t)below(m, below(m, 4) == 0 ? (uint64_t)span : (uint64_t)(span < 60 ? span : 60));
     int64_t to = m->end - back;
     struct fq_err err = {0};
     int rc = fq_partition_truncate(m->env.partition, to, &err);
@@ -505,14 +512,15 @@ static void run(enum fq_flush flush, int steps)
     m->history = calloc(RECORDS_MAX, sizeof *m->history);
     m->history_producer = calloc(RECORDS_MAX, sizeof *m->history_producer);
     m->snapshot_offset = -1;
-    env_open(&m->env, &(struct env_params){.flush = flush, .max_in_flight = WINDOW,
-                                           .batch_max_bytes = 400000});
+    env_open(&m->env, &(struct env_params){
+                          .flush = flush, .max_in_flight = WINDOW, .batch_max_bytes = 400000});
     for (int i = 0; i < PRODUCERS; i++) {
         struct fq_producer_opened opened;
         m->producers[i].id = (int64_t)(fq_prng_next(&m->prng) >> 1);
         m->producers[i].next = i == 0 ? INT32_MAX - 500 : 0; /* one wraps */
         cr_assert_eq(fq_partition_producer_open(m->env.partition, m->producers[i].id, 0,
-                                                m->producers[i].next, &opened, NULL), 0);
+                                                m->producers[i].next, &opened, NULL),
+                     0);
     }
     for (m->step = 0; m->step < steps; m->step++) {
         one_step(m);

@@ -26,7 +26,8 @@ Test(producers, a_batch_sent_again_is_answered_with_its_original_offset)
     fq_producers_init(&producers, 10);
     struct fq_producer *p = must_ensure(&producers, 77, 3);
     cr_assert_eq(fq_producer_last_sequence(p), -1);
-    for (int i = 0; i < 5; i++) { /* batches of 2 at sequences 0, 2, ... and offsets 100, 110, ... */
+    for (int i = 0; i < 5;
+         i++) { /* batches of 2 at sequences 0, 2, ... and offsets 100, 110, ... */
         cr_assert_eq(fq_producer_check(p, 2 * i, 2, 3, &original), FQ_PRODUCER_NEXT);
         fq_producer_appended(p, 2 * i, 2, 100 + 10 * i, 0);
     }
@@ -94,7 +95,8 @@ Test(producers, only_closed_and_long_unused_ones_expire)
             fq_producers_closed(&producers, p, 1000 + id);
         }
     }
-    cr_assert_eq(fq_producers_expire(&producers, 2004, 1000, 100), 3, "1000, 1001, 1002 (3 is open)");
+    cr_assert_eq(fq_producers_expire(&producers, 2004, 1000, 100), 3,
+                 "1000, 1001, 1002 (3 is open)");
     cr_assert_eq(fq_producers_expire(&producers, 2004, 1000, 100), 0);
     cr_assert_not(fq_producers_wants_expire(&producers, 2004, 1000));
     cr_assert(fq_producers_wants_expire(&producers, 2005, 1000));
@@ -122,7 +124,8 @@ Test(producers, the_table_finds_what_a_plain_array_finds)
         int64_t id = (int64_t)fq_prng_below(&prng, IDS);
         now += (int64_t)fq_prng_below(&prng, 4);
         if (fq_prng_below(&prng, 3) > 0) {
-            struct fq_producer *p = must_ensure(&producers, id, 1 + (unsigned)fq_prng_below(&prng, 9));
+            struct fq_producer *p =
+                must_ensure(&producers, id, 1 + (unsigned)fq_prng_below(&prng, 9));
             fq_producers_opened(&producers, p, now);
             fq_producers_closed(&producers, p, now);
             there[id] = true;
@@ -174,8 +177,12 @@ Test(producers, replay_passes_over_what_the_snapshot_had)
 {
     struct fq_producers producers;
     fq_producers_init(&producers, 10);
-    struct fq_batch_header header = {.producer_id = 9, .producer_epoch = 2, .base_sequence = 40,
-                                     .records_count = 5, .last_offset_delta = 4, .base_offset = 1000};
+    struct fq_batch_header header = {.producer_id = 9,
+                                     .producer_epoch = 2,
+                                     .base_sequence = 40,
+                                     .records_count = 5,
+                                     .last_offset_delta = 4,
+                                     .base_offset = 1000};
     cr_assert_eq(fq_producers_replay(&producers, &header, 8, 0), 0);
     cr_assert_eq(fq_producers_replay(&producers, &header, 8, 0), 0, "again");
     struct fq_producer *p = fq_producers_find(&producers, 9);
@@ -191,7 +198,8 @@ Test(producers, replay_passes_over_what_the_snapshot_had)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-static void fill_random(struct fq_producers *producers, struct fq_epochs *epochs, struct fq_prng *prng)
+static void fill_random(struct fq_producers *producers, struct fq_epochs *epochs,
+                        struct fq_prng *prng)
 {
     for (int i = 0; i < 40; i++) {
         int64_t id = (int64_t)(fq_prng_next(prng) >> 1);
@@ -201,7 +209,8 @@ static void fill_random(struct fq_producers *producers, struct fq_epochs *epochs
         int64_t offset = 0;
         for (uint64_t batches = fq_prng_below(prng, 100); batches > 0; batches--) {
             int32_t count = 1 + (int32_t)fq_prng_below(prng, 1000);
-            fq_producer_appended(p, p->next_sequence, count, offset, (int64_t)fq_prng_below(prng, 5000));
+            fq_producer_appended(p, p->next_sequence, count, offset,
+                                 (int64_t)fq_prng_below(prng, 5000));
             offset += count + (int64_t)fq_prng_below(prng, 50);
         }
         if (i % 3 == 0) {
@@ -248,7 +257,8 @@ Test(snapshot, gives_back_every_state_and_refuses_every_flipped_bit)
 
     size_t bytes = fq_snapshot_bytes(&before, &epochs);
     uint8_t *out = malloc(bytes);
-    cr_assert_eq(fq_snapshot_encode(1000000, &before, &epochs, out, bytes - 1), FLASHQ_ERR_TOO_LARGE);
+    cr_assert_eq(fq_snapshot_encode(1000000, &before, &epochs, out, bytes - 1),
+                 FLASHQ_ERR_TOO_LARGE);
     cr_assert_eq(fq_snapshot_encode(1000000, &before, &epochs, out, bytes), (int64_t)bytes);
     int64_t offset = 0;
     cr_assert_eq(fq_snapshot_decode(out, bytes, 4, 10000, &offset, &after, &epochs_after, NULL), 0,
@@ -262,7 +272,8 @@ Test(snapshot, gives_back_every_state_and_refuses_every_flipped_bit)
         cr_assert_eq(other->opens_count, 0, "after a restart nobody has it open");
     }
     cr_assert_eq(epochs_after.count, epochs.count);
-    cr_assert_eq(memcmp(epochs.entries, epochs_after.entries, epochs.count * sizeof *epochs.entries), 0);
+    cr_assert_eq(
+        memcmp(epochs.entries, epochs_after.entries, epochs.count * sizeof *epochs.entries), 0);
 
     fq_producers_fini(&after);
     fq_epochs_fini(&epochs_after);
@@ -305,8 +316,8 @@ Test(snapshot, random_changes_under_a_fitting_checksum_never_get_past_the_checks
         for (uint64_t changes = 1 + fq_prng_below(&prng, 3); changes > 0; changes--) {
             bad[fq_prng_below(&prng, bytes - 4)] = (uint8_t)fq_prng_next(&prng);
         }
-        size_t length = fq_prng_below(&prng, 4) == 0 ? 28 + (size_t)fq_prng_below(&prng, bytes - 28)
-                                                     : bytes;
+        size_t length =
+            fq_prng_below(&prng, 4) == 0 ? 28 + (size_t)fq_prng_below(&prng, bytes - 28) : bytes;
         fq_store_le32(bad + length - 4, fq_crc32c(0, bad, length - 4));
         struct fq_producers after;
         struct fq_epochs epochs_after;
@@ -362,7 +373,10 @@ Test(epochs, answer_as_a_line_per_offset_would)
 Test(view, any_mixture_of_two_publications_fails_the_checksum)
 {
     _Alignas(64) struct fq_view line;
-    struct fq_view view = {.generation = 3, .leader_epoch = 1, .segment_id = 5, .high_watermark = 10,
+    struct fq_view view = {.generation = 3,
+                           .leader_epoch = 1,
+                           .segment_id = 5,
+                           .high_watermark = 10,
                            .committed_position = 700};
     fq_view_publish(&line, &view);
     uint64_t first[8], second[8], mixed[8];
