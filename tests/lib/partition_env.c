@@ -146,8 +146,10 @@ static void stop(struct env *env, bool clean)
 {
     fq_partition_close(env->partition, clean);
     env->partition = NULL;
-    fq_store_close(env->store, clean);
-    env->store = NULL;
+    if (env->store != NULL) {
+        fq_store_close(env->store, clean);
+        env->store = NULL;
+    }
 }
 
 void env_close(struct env *env)

@@ -561,18 +561,20 @@ Test(partition, closing_and_deleting_are_the_last_words_on_the_view_line)
     struct env env;
     env_open(&env, &(struct env_params){.flush = FQ_FLUSH_PMEM});
     fq_partition_close(env.partition, true);
+    env.partition = NULL;
     cr_assert_eq(env.view_line->state, (uint32_t)-FLASHQ_ERR_SHUTTING_DOWN);
     cr_assert_eq(env.view_line->crc, fq_crc32c(0, env.view_line, 60));
-    fq_store_close(env.store, true);
+    env_close(&env);
     struct env fresh;
     env_open(&fresh, &(struct env_params){.flush = FQ_FLUSH_PMEM});
     env_producer(&fresh, PRODUCER);
     put_big(&fresh, 0, 4, 300000);
     cr_assert_eq(fq_partition_delete(fresh.partition, NULL), 0);
+    fresh.partition = NULL;
     cr_assert_eq(fresh.view_line->state, (uint32_t)-FLASHQ_ERR_UNKNOWN_TOPIC_ID);
     env_step(&fresh);
-    fq_store_close(fresh.store, true);
     cr_assert_eq(each_file(&fresh, "3/00000000000000000000.log", NULL), 0);
+    env_close(&fresh);
 }
 
 Test(partition, producers_that_are_closed_and_unused_expire)
