@@ -75,7 +75,8 @@ void fq_region_unref(struct fq_region *region); /* NULL is fine */
 
 struct fq_fabric_params {
     size_t connections_max;      /* 0: FQ_LIMIT_CONNECTIONS */
-    unsigned notify_entries;     /* receives posted per connection; 0: the default */
+    unsigned notify_entries;     /* receives posted per connection; 0: the default (verbs; shm and tcp
+                                    bound what is queued in bytes) */
     int64_t dead_after_us;       /* transport dead when the peer's kernel is silent this long; 0: 5 s */
     unsigned grants_max;         /* windows a peer may have granted that were not opened yet; more
                                     break its connection; 0: 1024 */

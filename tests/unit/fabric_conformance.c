@@ -96,6 +96,84 @@ for_each_backend(conformance, a_rejected_connection_says_why)
     pair_close(&p);
 }
 
+for_each_backend(conformance, a_full_fabric_tells_the_peer_and_goes_on)
+{
+    struct pair p;
+    struct fq_conn *extra;
+    struct fq_err err = {0};
+    const struct fq_fabric_params full = {.connections_max = 1};
+    pair_open_with(&p, *backend, &full);
+    pair_connect(&p);
+    const struct fq_connect_params params = {.endpoint = &p.endpoint, .deadline_us = INT64_MAX};
+    cr_assert_eq(fq_conn_open(p.client.fabric, &params, &extra, &err), FLASHQ_ERR_LIMIT);
+    cr_assert_not_null(strstr(err.text, "at most 1"), "the limit and its value: %s", err.text);
+    struct pair_side client = p.client;
+    p.client = (struct pair_side){.fabric = pair_fabric(*backend, NULL)};
+    cr_assert_eq(fq_conn_open(p.client.fabric, &params, &extra, &err), 0);
+    struct fq_conn *adopted;
+    cr_assert_eq(fq_fabric_adopt(p.server.fabric, pair_incoming(&p), NULL, 0, NULL, &adopted, &err),
+                 FLASHQ_ERR_LIMIT);
+    struct pair_event event = pair_wait(&p, extra, FQ_EVENT_DISCONNECTED);
+    cr_assert_eq(event.event.status, FLASHQ_ERR_LIMIT);
+    cr_assert_str_eq(event.text, "connections: at most 1");
+    pair_event_free(&event);
+    fq_fabric_destroy(p.client.fabric);
+    p.client = client;
+    cr_assert_eq(fq_conn_send(p.c, "x", 1), 0);
+    event = pair_wait(&p, p.s, FQ_EVENT_MESSAGE);
+    pair_event_free(&event);
+    pair_close(&p);
+}
+
+for_each_backend(conformance, what_was_done_is_counted)
+{
+    struct pair p;
+    struct fq_window *window, *view_window;
+    struct fq_remote *remote, *view_remote;
+    struct fq_fabric_stats c, s;
+    pair_open(&p, *backend);
+    pair_connect(&p);
+    struct fq_region *ring = region(4096, 0), *view = region(4096, FQ_REGION_PEER_READS);
+    struct fq_region *local = region(4096, FQ_REGION_LOCAL);
+    pair_window(&p, p.s, p.c, ring, FQ_RIGHT_WRITE, &window, &remote);
+    pair_window(&p, p.s, p.c, view, FQ_RIGHT_READ, &view_window, &view_remote);
+    void *here = fq_region_base(local);
+    const struct fq_op ops[] = {
+        {.type = FQ_OP_WRITE, .remote = remote, .region = local, .local = here, .length = 1000},
+        {.type = FQ_OP_WRITE_NOTIFY, .remote = remote, .region = local, .local = here, .length = 24},
+        {.type = FQ_OP_WRITE_NOTIFY},
+        {.type = FQ_OP_READ, .remote = view_remote, .region = local, .local = here, .length = 300},
+        {.type = FQ_OP_SEND, .local = here, .length = 50}};
+    cr_assert_eq(fq_conn_post(p.c, ops, 5), 5);
+    struct pair_event event = pair_wait(&p, p.s, FQ_EVENT_MESSAGE);
+    pair_event_free(&event);
+    event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
+    fq_fabric_get_stats(p.client.fabric, &c);
+    fq_fabric_get_stats(p.server.fabric, &s);
+    cr_assert_eq(c.connections, 1);
+    cr_assert_eq(c.writes, 2);
+    cr_assert_eq(c.write_bytes, 1024);
+    cr_assert_eq(c.notifies, 2);
+    cr_assert_eq(c.reads, 1);
+    cr_assert_eq(c.read_bytes, 300);
+    cr_assert_eq(c.sends, 1);
+    cr_assert_eq(c.send_bytes, 50);
+    cr_assert_eq(c.messages_in, 2);
+    cr_assert_eq(s.notifies_in, 2);
+    cr_assert_eq(s.messages_in, 1);
+    cr_assert_eq(s.message_bytes_in, 50);
+    if (*backend == PAIR_TCP) {
+        cr_assert_eq(s.writes_in, 2);
+        cr_assert_eq(s.write_bytes_in, 1024);
+        cr_assert_eq(s.reads_in, 1);
+        cr_assert_eq(s.read_bytes_in, 300);
+    }
+    fq_region_unref(ring);
+    fq_region_unref(view);
+    fq_region_unref(local);
+    pair_close(&p);
+}
+
 for_each_backend(conformance, nobody_there_is_unreachable_by_the_deadline)
 {
     struct pair p;

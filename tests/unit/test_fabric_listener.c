@@ -457,6 +457,51 @@ Test(listener, names_resolve_or_fail_as_events)
     pair_close(&p);
 }
 
+/* A unix socket whose backlog is full refuses for the moment only: it is tried again, then it ends. */
+Test(listener, a_full_backlog_is_waited_for_until_the_deadline)
+{
+    struct pair p;
+    struct fq_err err = {0};
+    struct sockaddr_un address;
+    socklen_t length;
+    pair_open(&p, PAIR_SHM);
+    struct fq_endpoint endpoint = p.endpoint;
+    (void)snprintf(endpoint.path, sizeof endpoint.path, "%s/full", p.directory);
+    cr_assert(fq_sock_unix_address(endpoint.path, &address, &length));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(fd, (struct sockaddr *)&address, length), 0);
+    cr_assert_eq(listen(fd, 0), 0);
+    int first = connect_to(&endpoint); /* takes the only place */
+    const struct fq_connect_params params = {.endpoint = &endpoint,
+                                             .deadline_us = fq_mono_us() + 60000};
+    cr_assert_eq(fq_conn_open(p.client.fabric, &params, &p.c, &err), 0, "%s", err.text);
+    cr_assert_leq(fq_fabric_next_deadline_us(p.client.fabric), fq_mono_us() + 5000);
+    struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_DISCONNECTED);
+    cr_assert_eq(event.event.status, FLASHQ_ERR_TIMED_OUT);
+    pair_event_free(&event);
+    const struct fq_connect_params again = {.endpoint = &endpoint, .deadline_us = INT64_MAX};
+    cr_assert_eq(fq_conn_open(p.client.fabric, &again, &p.c, &err), 0);
+    pair_poll(&p.client);
+    close(accept(fd, NULL, NULL)); /* the first one */
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    int64_t end = fq_mono_us() + 3000000;
+    while (poll(&poll_fd, 1, 1) == 0 && fq_mono_us() < end) {
+        pair_poll(&p.client);
+    }
+    int peer = accept(fd, NULL, NULL);
+    uint8_t hello[4];
+    cr_assert_eq(recv(peer, hello, 4, MSG_WAITALL), 4);
+    cr_assert_eq(memcmp(hello, "FQF1", 4), 0);
+    close(peer);
+    event = pair_wait(&p, p.c, FQ_EVENT_DISCONNECTED);
+    cr_assert_eq(event.event.status, FLASHQ_ERR_UNREACHABLE);
+    pair_event_free(&event);
+    close(first);
+    close(fd);
+    (void)unlink(endpoint.path);
+    pair_close(&p);
+}
+
 Test(listener, addresses_of_version_6)
 {
     struct fq_endpoint endpoint = endpoint_of("tcp:[::1]:0");
