@@ -153,10 +153,25 @@ extern const struct fq_fabric_ops fq_tcp_ops;
 /* NULL where the build has no verbs. */
 const struct fq_fabric_ops *fq_verbs_ops(void);
 
-/* ---- core.c, for back ends ------------------------------------------------------------------ */
+/* ---- core.c --------------------------------------------------------------------------------- */
 
 int fq_fabric_create_with(const struct fq_fabric_ops *ops, const struct fq_fabric_params *params,
                           struct fq_fabric **ret, struct fq_err *err);
+
+/* ---- events.c, for core.c ------------------------------------------------------------------- */
+
+#define FQ_POLL_EVENTS_MAX 4096u /* handed out by one poll */
+
+size_t fq_events_count(const struct fq_event_queue *queue);
+/* Room for what is owed: completions of posted operations, the single events of `conns` connections
+ * and the arrivals of one poll. false: no memory. */
+bool fq_events_reserve(struct fq_fabric *fabric, size_t conns, size_t outstanding);
+/* Hands out the oldest; returns how many. */
+size_t fq_events_take(struct fq_fabric *fabric, struct fq_event *events, size_t events_max);
+/* The connection is closed: its events are not handed out any more. */
+void fq_events_forget(struct fq_fabric *fabric, const struct fq_conn *conn);
+
+/* ---- events.c, for back ends ---------------------------------------------------------------- */
 
 static inline bool fq_has_budget(const struct fq_fabric *fabric)
 {

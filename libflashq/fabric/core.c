@@ -1,175 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all back ends share: fabrics, the event queue, the life of connections, and the checks of
- * operations at the initiator. Happy path: post -> checks -> the back end's post; poll -> the back
- * end queues events -> they are handed out. Memory for events is reserved where it can fail (a
- * connection is made, operations are posted), so queueing an event cannot. A connection that breaks
- * stays, BROKEN, until it is closed; a closed one is freed at the next poll, because the caller may
- * still hold events of it. One thread per fabric.
+ * What all back ends share: fabrics, the life of connections, and the checks of operations at the
+ * initiator. Happy path: post -> checks -> the back end's post; poll -> the back end queues events ->
+ * they are handed out. A connection that breaks stays, BROKEN, until it is closed; a closed one is
+ * freed at the next poll, because the caller may still hold events of it. One thread per fabric.
  */
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "fabric/backend.h"
 
-#define EVENTS_PER_CONNECTION 3 /* CONNECTED, WRITABLE, DISCONNECTED: at most one of each waits */
 #define OUTSTANDING_MAX (1u << 20)
-#define POLL_EVENTS_MAX 4096u
-
-/* ---- event queue ---------------------------------------------------------------------------- */
-
-static size_t queue_count(const struct fq_event_queue *queue)
-{
-    return (size_t)(queue->tail - queue->head);
-}
-
-static bool queue_reserve(struct fq_event_queue *queue, size_t capacity)
-{
-    if (capacity <= queue->capacity) {
-        return true;
-    }
-    size_t rounded = queue->capacity ? queue->capacity : 64;
-    while (rounded < capacity) {
-        rounded *= 2;
-    }
-    struct fq_event *items = malloc(rounded * sizeof *items);
-    if (!items) {
-        return false;
-    }
-    size_t count = queue_count(queue);
-    for (size_t i = 0; i < count; i++) {
-        items[i] = queue->items[(queue->head + i) & (queue->capacity - 1)];
-    }
-    free(queue->items);
-    *queue = (struct fq_event_queue){.items = items, .capacity = rounded, .tail = count};
-    return true;
-}
-
-/* Room for what is owed: completions of posted operations, the single events of `conns` connections
- * and the arrivals of one poll. */
-static bool reserve_for(struct fq_fabric *fabric, size_t conns, size_t outstanding)
-{
-    return queue_reserve(&fabric->queue,
-                         EVENTS_PER_CONNECTION * conns + outstanding + POLL_EVENTS_MAX);
-}
-
-static struct fq_event *queue_push(struct fq_conn *conn, enum fq_event_type type)
-{
-    struct fq_event_queue *queue = &conn->fabric->queue;
-    if (queue_count(queue) == queue->capacity) {
-        abort(); /* reserve_for's sum is wrong: a bug of ours, never a peer's doing */
-    }
-    struct fq_event *event = &queue->items[queue->tail++ & (queue->capacity - 1)];
-    *event = (struct fq_event){.type = type, .conn = conn};
-    return event;
-}
-
-static void queue_forget(struct fq_fabric *fabric, const struct fq_conn *conn)
-{
-    struct fq_event_queue *queue = &fabric->queue;
-    for (uint64_t i = queue->head; i != queue->tail; i++) {
-        struct fq_event *event = &queue->items[i & (queue->capacity - 1)];
-        if (event->conn == conn) {
-            event->conn = NULL;
-        }
-    }
-}
-
-static size_t queue_take(struct fq_fabric *fabric, struct fq_event *events, size_t events_max)
-{
-    struct fq_event_queue *queue = &fabric->queue;
-    size_t count = 0;
-    while (count < events_max && queue->head != queue->tail) {
-        const struct fq_event *event = &queue->items[queue->head++ & (queue->capacity - 1)];
-        if (event->type == FQ_EVENT_COMPLETED) {
-            fabric->outstanding--;
-        }
-        if (event->conn) {
-            events[count++] = *event;
-        }
-    }
-    return count;
-}
-
-void fq_emit_connected(struct fq_conn *conn)
-{
-    conn->state = FQ_CONN_OPEN;
-    struct fq_event *event = queue_push(conn, FQ_EVENT_CONNECTED);
-    if (conn->is_initiator) {
-        event->data = conn->reply;
-        event->length = conn->reply_bytes;
-    }
-}
-
-static void spend_budget(struct fq_fabric *fabric)
-{
-    if (fabric->budget > 0) {
-        fabric->budget--;
-    }
-}
-
-void fq_emit_notify(struct fq_conn *conn, uint32_t imm)
-{
-    spend_budget(conn->fabric);
-    conn->fabric->stats.notifies_in++;
-    queue_push(conn, FQ_EVENT_NOTIFY)->imm = imm;
-}
-
-void fq_emit_completed(struct fq_conn *conn, uint64_t cookie, int status)
-{
-    struct fq_event *event = queue_push(conn, FQ_EVENT_COMPLETED);
-    event->cookie = cookie;
-    event->status = status;
-}
-
-void fq_emit_writable(struct fq_conn *conn)
-{
-    if (conn->wants_writable && conn->state == FQ_CONN_OPEN) {
-        conn->wants_writable = false;
-        queue_push(conn, FQ_EVENT_WRITABLE);
-    }
-}
-
-uint8_t *fq_message_room(struct fq_fabric *fabric, size_t length)
-{
-    return fabric->arena_used + length <= FQ_ARENA_BYTES ? fabric->arena + fabric->arena_used : NULL;
-}
-
-void fq_emit_message(struct fq_conn *conn, const uint8_t *data, size_t length)
-{
-    struct fq_fabric *fabric = conn->fabric;
-    spend_budget(fabric);
-    fabric->arena_used += (length + 15) & ~(size_t)15;
-    fabric->stats.messages_in++;
-    fabric->stats.message_bytes_in += length;
-    struct fq_event *event = queue_push(conn, FQ_EVENT_MESSAGE);
-    event->data = data;
-    event->length = length;
-}
-
-int fq_conn_fail(struct fq_conn *conn, int code, const char *format, ...)
-{
-    if (conn->state == FQ_CONN_BROKEN || conn->state == FQ_CONN_CLOSED) {
-        return code;
-    }
-    conn->state = FQ_CONN_BROKEN;
-    conn->wants_writable = false;
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(conn->reason_text, sizeof conn->reason_text, format, args);
-    va_end(args);
-    conn->fabric->stats.disconnected++;
-    struct fq_event *event = queue_push(conn, FQ_EVENT_DISCONNECTED);
-    event->status = code;
-    event->text = conn->reason_text;
-    return code;
-}
 
 /* ---- fabrics -------------------------------------------------------------------------------- */
 
@@ -219,7 +63,7 @@ int fq_fabric_create_with(const struct fq_fabric_ops *ops, const struct fq_fabri
         goto free_fabric;
     }
     fabric->arena = malloc(FQ_ARENA_BYTES);
-    if (!fabric->arena || !reserve_for(fabric, 0, 0)) {
+    if (!fabric->arena || !fq_events_reserve(fabric, 0, 0)) {
         (void)fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "event queue");
         goto free_memory;
     }
@@ -281,8 +125,8 @@ int fq_fabric_poll(struct fq_fabric *fabric, struct fq_event *events, size_t eve
     }
     free_closed(fabric);
     fabric->arena_used = 0;
-    events_max = events_max < POLL_EVENTS_MAX ? events_max : POLL_EVENTS_MAX;
-    size_t waiting = queue_count(&fabric->queue);
+    events_max = events_max < FQ_POLL_EVENTS_MAX ? events_max : FQ_POLL_EVENTS_MAX;
+    size_t waiting = fq_events_count(&fabric->queue);
     if (waiting < events_max) { /* what arrives now is handed out now: the arena's bytes end with it */
         fabric->budget = events_max - waiting;
         int r = fabric->ops->poll(fabric);
@@ -291,7 +135,7 @@ int fq_fabric_poll(struct fq_fabric *fabric, struct fq_event *events, size_t eve
             return r;
         }
     }
-    return (int)queue_take(fabric, events, events_max);
+    return (int)fq_events_take(fabric, events, events_max);
 }
 
 int fq_fabric_fd(const struct fq_fabric *fabric)
@@ -301,7 +145,7 @@ int fq_fabric_fd(const struct fq_fabric *fabric)
 
 int fq_fabric_arm(struct fq_fabric *fabric)
 {
-    return queue_count(&fabric->queue) > 0 ? 1 : fabric->ops->arm(fabric);
+    return fq_events_count(&fabric->queue) > 0 ? 1 : fabric->ops->arm(fabric);
 }
 
 void fq_fabric_disarm(struct fq_fabric *fabric)
@@ -311,7 +155,7 @@ void fq_fabric_disarm(struct fq_fabric *fabric)
 
 int64_t fq_fabric_next_deadline_us(const struct fq_fabric *fabric)
 {
-    return queue_count(&fabric->queue) > 0 ? 0 : fabric->ops->next_deadline(fabric);
+    return fq_events_count(&fabric->queue) > 0 ? 0 : fabric->ops->next_deadline(fabric);
 }
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -324,7 +168,7 @@ static struct fq_conn *new_conn(struct fq_fabric *fabric, struct fq_err *err)
         return NULL;
     }
     struct fq_conn *conn = calloc(1, fabric->ops->conn_bytes);
-    if (!conn || !reserve_for(fabric, fabric->conns_count + 1, fabric->outstanding)) {
+    if (!conn || !fq_events_reserve(fabric, fabric->conns_count + 1, fabric->outstanding)) {
         free(conn);
         (void)fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "connection");
         return NULL;
@@ -410,7 +254,7 @@ void fq_conn_close(struct fq_conn *conn)
     conn->state = FQ_CONN_CLOSED;
     conn->context = NULL;
     fq_conn_free_windows(conn);
-    queue_forget(fabric, conn);
+    fq_events_forget(fabric, conn);
     fabric->conns_count--;
     fq_list_append(&fabric->closed, &conn->link);
 }
@@ -527,7 +371,7 @@ int fq_conn_post(struct fq_conn *conn, const struct fq_op *ops, size_t ops_count
     struct fq_fabric *fabric = conn->fabric;
     int taken = 0;
     if (fabric->outstanding + ops_count <= OUTSTANDING_MAX &&
-        reserve_for(fabric, fabric->conns_count, fabric->outstanding + ops_count)) {
+        fq_events_reserve(fabric, fabric->conns_count, fabric->outstanding + ops_count)) {
         fabric->outstanding += ops_count; /* the most it can become; corrected below */
         taken = fabric->ops->post(conn, ops, ops_count);
         fabric->outstanding -= ops_count;
