@@ -25,6 +25,7 @@ struct pmem_meta {
     PMEMobjpool *pool;
     uint64_t pool_uuid_lo;
     bool in_transaction, has_failed;
+    bool has_log;                    /* the transaction uses the log's reserve */
     uint64_t count_delta, sum_delta; /* of the transaction, modulo 2^64: what the root will say */
 };
 
@@ -79,6 +80,7 @@ static int pmem_begin(struct fq_meta *meta)
     }
     m->in_transaction = true;
     m->has_failed = false;
+    m->has_log = false;
     m->count_delta = 0;
     m->sum_delta = 0;
     /* Now, while there is room for its snapshot: the commit will change it. */
@@ -130,6 +132,20 @@ static int fail_of_pool(struct pmem_meta *m, struct fq_err *err, int errnum)
     return fq_err_set(err, FLASHQ_ERR_FAILED, "meta: %s", pmemobj_errormsg());
 }
 
+/* Removing must not fail for want of room: what the removal has to note then goes into the reserve. */
+static int free_entry(struct pmem_meta *m, PMEMoid oid)
+{
+    int errnum = pmemobj_tx_xfree(oid, POBJ_XFREE_NO_ABORT);
+    if (errnum != ENOMEM || m->has_log) {
+        return errnum;
+    }
+    m->has_log = true;
+    void *log = pmemobj_direct(oid_of(m, fq_meta_pool_root_of(m->pool)->log_offset));
+    errnum = pmemobj_tx_xlog_append_buffer(TX_LOG_TYPE_INTENT, log, FQ_META_LOG_BYTES,
+                                           POBJ_XLOG_APPEND_BUFFER_NO_ABORT);
+    return errnum != 0 ? errnum : pmemobj_tx_xfree(oid, POBJ_XFREE_NO_ABORT);
+}
+
 /* Puts `value` (handle 0: none) in the place of what the key has. */
 static int replace(struct pmem_meta *m, struct fq_meta_node *node,
                    const struct fq_meta_value *value, struct fq_err *err)
@@ -146,7 +162,7 @@ static int replace(struct pmem_meta *m, struct fq_meta_node *node,
     const PMEMoid oid = oid_of(m, former.handle);
     m->count_delta--;
     m->sum_delta -= fq_meta_pool_entry_share(entry_of(oid));
-    int errnum = pmemobj_tx_xfree(oid, POBJ_XFREE_NO_ABORT);
+    int errnum = free_entry(m, oid);
     return errnum == 0 ? 0 : fail_of_pool(m, err, errnum);
 }
 
@@ -285,6 +301,9 @@ static const struct fq_meta_ops pmem_ops = {.close = pmem_close,
 
 static int load_entry(struct pmem_meta *m, PMEMoid oid)
 {
+    if (pmemobj_type_num(oid) == FQ_META_TYPE_LOG) {
+        return 0;
+    }
     const struct fq_meta_pool_entry *entry = entry_of(oid);
     if (pmemobj_type_num(oid) != FQ_META_TYPE_ENTRY ||
         fq_meta_pool_entry_check(entry, pmemobj_alloc_usable_size(oid)) < 0) {

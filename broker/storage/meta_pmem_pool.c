@@ -92,9 +92,14 @@ static int check_root(PMEMobjpool *pool, uint64_t file_bytes)
 
 static int check_entries(PMEMobjpool *pool)
 {
-    uint64_t count = 0, sum = 0;
+    const struct fq_meta_pool_root *root = fq_meta_pool_root_of(pool);
+    uint64_t count = 0, sum = 0, logs = 0;
     for (PMEMoid oid = pmemobj_first(pool); !OID_IS_NULL(oid); oid = pmemobj_next(oid)) {
         const struct fq_meta_pool_entry *entry = pmemobj_direct(oid);
+        if (oid.off == root->log_offset && pmemobj_type_num(oid) == FQ_META_TYPE_LOG) {
+            logs += pmemobj_alloc_usable_size(oid) >= FQ_META_LOG_BYTES;
+            continue;
+        }
         if (pmemobj_type_num(oid) != FQ_META_TYPE_ENTRY ||
             fq_meta_pool_entry_check(entry, pmemobj_alloc_usable_size(oid)) < 0) {
             return FLASHQ_ERR_CORRUPT;
@@ -102,8 +107,8 @@ static int check_entries(PMEMobjpool *pool)
         count++;
         sum += fq_meta_pool_entry_share(entry);
     }
-    const struct fq_meta_pool_root *root = fq_meta_pool_root_of(pool);
-    return count == root->entries_count && sum == root->entries_sum ? 0 : FLASHQ_ERR_CORRUPT;
+    bool adds_up = logs == 1 && count == root->entries_count && sum == root->entries_sum;
+    return adds_up ? 0 : FLASHQ_ERR_CORRUPT;
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */
@@ -258,12 +263,15 @@ static int sync_parent(const char *path, struct fq_err *err)
 static int write_root(PMEMobjpool *pool, uint64_t file_bytes, struct fq_err *err)
 {
     PMEMoid oid = pmemobj_root(pool, sizeof(struct fq_meta_pool_root));
-    if (OID_IS_NULL(oid)) {
-        return fq_err_set(err, FLASHQ_ERR_FAILED, "meta: root object: %s", pmemobj_errormsg());
+    PMEMoid log;
+    if (OID_IS_NULL(oid) ||
+        pmemobj_alloc(pool, &log, FQ_META_LOG_BYTES, FQ_META_TYPE_LOG, NULL, NULL) != 0) {
+        return fq_err_set(err, FLASHQ_ERR_FAILED, "meta: first objects: %s", pmemobj_errormsg());
     }
     struct fq_meta_pool_root root = {.magic = FQ_META_ROOT_MAGIC,
                                      .version = FQ_META_POOL_VERSION,
-                                     .file_bytes = file_bytes};
+                                     .file_bytes = file_bytes,
+                                     .log_offset = log.off};
     root.crc = fq_meta_pool_root_crc(&root);
     (void)pmemobj_memcpy_persist(pool, pmemobj_direct(oid), &root, sizeof root);
     return 0;

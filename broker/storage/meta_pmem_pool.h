@@ -4,8 +4,8 @@
  * meta_pmem_pool.c and meta_pmem.c, the only ones that include libpmemobj.
  *
  * Layout: the root object says whose pool this is, and how many entries there are and what their
- * checksums add up to; every key is one object of type ENTRY. There is no persistent structure beside
- * libpmemobj's own list of objects: the order of keys is volatile. The sums are what tells when
+ * checksums add up to; every key is one object of type ENTRY; one object of type LOG keeps room for
+ * libpmemobj's own log. There is no persistent structure beside libpmemobj's list of objects: the order of keys is volatile. The sums are what tells when
  * damage in libpmemobj's heap makes an object vanish from that list or come back.
  */
 #ifndef FQ_STORAGE_META_PMEM_POOL_H
@@ -22,7 +22,11 @@
 #define FQ_META_LAYOUT "flashq-meta"
 #define FQ_META_ROOT_MAGIC UINT64_C(0x314154454d5146) /* "FQMETA1" */
 
-enum { FQ_META_POOL_VERSION = 1, FQ_META_TYPE_ENTRY = 1 };
+enum { FQ_META_POOL_VERSION = 1, FQ_META_TYPE_ENTRY = 1, FQ_META_TYPE_LOG = 2 };
+
+/* Room for libpmemobj's log of a large transaction when the pool is full: 24 bytes a change, so that some
+ * ten thousand keys can be removed at once from a pool without a free byte. */
+enum { FQ_META_LOG_BYTES = 240 << 10 };
 
 struct fq_meta_pool_root {
     uint64_t magic;
@@ -31,7 +35,8 @@ struct fq_meta_pool_root {
     uint64_t file_bytes;    /* what the file measured when it was made */
     uint64_t entries_count;
     uint64_t entries_sum;   /* of fq_meta_pool_entry_share over all entries, modulo 2^64 */
-    uint8_t reserved[24];
+    uint64_t log_offset;    /* of the one object of type LOG */
+    uint8_t reserved[16];
 };
 _Static_assert(sizeof(struct fq_meta_pool_root) == 64, "on media");
 

@@ -445,6 +445,43 @@ Test(meta, a_full_pool_says_so_and_goes_on)
     remove_directory();
 }
 
+/* Down to the last free byte, in values of falling size; then thousands of removals in one transaction,
+ * whose log needs room too. */
+Test(meta, everything_can_be_removed_from_a_pool_without_a_free_byte, .timeout = 60)
+{
+    make_directory();
+    struct fq_meta *meta = open_pool(FQ_META_CREATED);
+    static uint8_t value[60000];
+    struct fq_err err = {0};
+    uint64_t node = 0;
+    for (size_t length = sizeof value; length > 0; length /= 5) {
+        int r = 0;
+        while (r == 0) {
+            const struct fq_meta_key key = numbered(node);
+            cr_assert_eq(meta->ops->begin(meta), 0);
+            r = meta->ops->put(meta, FQ_META_CALENDAR, &key, value, length, &err);
+            if (r == 0) {
+                cr_assert_eq(meta->ops->commit(meta), 0);
+                node++;
+            } else {
+                cr_assert_eq(r, FLASHQ_ERR_NO_SPACE);
+                meta->ops->abort(meta);
+            }
+        }
+    }
+    cr_assert_gt(node, 1000);
+    const struct fq_uuid topic = numbered(0).topic_id;
+    cr_assert_eq(meta->ops->begin(meta), 0);
+    cr_assert_eq(fq_meta_remove_all(meta, FQ_META_CALENDAR, &topic, 0), 0);
+    cr_assert_eq(meta->ops->commit(meta), 0);
+    cr_assert_eq(count(meta, FQ_META_CALENDAR), 0);
+    put_committed(meta, 1, "room again");
+    meta = close_and_open(meta);
+    cr_assert(has(meta, 1, "room again"));
+    meta->ops->close(meta);
+    remove_directory();
+}
+
 Test(meta, a_transaction_of_a_killed_process_never_happened)
 {
     make_directory();
