@@ -15,15 +15,15 @@
 #include "fabric/list.h"
 
 #define FQ_REASON_TEXT_BYTES 200
-#define FQ_PEER_NAME_BYTES 128
+#define FQ_PEER_NAME_BYTES   128
 #define FQ_ATOMIC_COPY_BYTES 64
 
 struct fq_region {
     _Atomic unsigned refs;
     uint8_t *base;
     size_t bytes;
-    unsigned flags;   /* enum fq_region_flags */
-    int fd;           /* memfd or read-only file; -1: LOCAL */
+    unsigned flags; /* enum fq_region_flags */
+    int fd;         /* memfd or read-only file; -1: LOCAL */
     bool is_file;
     void (*release)(void *context);
     void *context;
@@ -34,7 +34,7 @@ struct fq_window {
     struct fq_region *region;
     uint64_t offset, bytes;
     unsigned rights;
-    uint32_t id;      /* index in conn->windows */
+    uint32_t id; /* index in conn->windows */
     uint64_t key;
     struct fq_list queued; /* shm: the descriptor still has to be sent */
     void *inner;           /* faulty: the wrapped window */
@@ -52,17 +52,17 @@ struct fq_token {
 
 struct fq_remote {
     struct fq_conn *conn;
-    struct fq_list link;   /* conn->remotes */
+    struct fq_list link; /* conn->remotes */
     uint32_t id;
     uint64_t key;
-    uint64_t bytes;        /* of the window */
-    uint64_t span;         /* accesses end at or below this: bytes, or twice that if mirrored */
-    unsigned rights;       /* those it was opened with */
+    uint64_t bytes;  /* of the window */
+    uint64_t span;   /* accesses end at or below this: bytes, or twice that if mirrored */
+    unsigned rights; /* those it was opened with */
     bool is_revoked;
-    uint8_t *map;          /* shm: byte 0 of the window */
-    void *map_base;        /* shm: what munmap gets */
+    uint8_t *map;   /* shm: byte 0 of the window */
+    void *map_base; /* shm: what munmap gets */
     size_t map_bytes;
-    void *inner;           /* faulty: the wrapped remote */
+    void *inner; /* faulty: the wrapped remote */
 };
 
 /*
@@ -75,17 +75,17 @@ enum fq_conn_state { FQ_CONN_CONNECTING, FQ_CONN_OPEN, FQ_CONN_BROKEN, FQ_CONN_C
 
 struct fq_conn {
     struct fq_fabric *fabric;
-    struct fq_list link;       /* fabric->conns or fabric->closed */
+    struct fq_list link; /* fabric->conns or fabric->closed */
     enum fq_conn_state state;
     bool is_initiator;
-    bool wants_writable;       /* a post returned less than asked */
+    bool wants_writable; /* a post returned less than asked */
     uint32_t peer_uid;
     void *context;
     struct fq_window **windows;
     size_t windows_capacity;
     size_t windows_free_hint;
     struct fq_list remotes;
-    int64_t deadline_us;       /* CONNECTING */
+    int64_t deadline_us;                 /* CONNECTING */
     uint8_t reply[FQ_LIMIT_HELLO_BYTES]; /* the acceptor's private data */
     size_t reply_bytes;
     char peer_name[FQ_PEER_NAME_BYTES];
@@ -94,21 +94,21 @@ struct fq_conn {
 
 struct fq_event_queue {
     struct fq_event *items;
-    size_t capacity;           /* a power of two */
+    size_t capacity; /* a power of two */
     uint64_t head, tail;
 };
 
 struct fq_fabric {
     const struct fq_fabric_ops *ops;
     struct fq_fabric_params params;
-    pid_t pid;                 /* a forked child only frees */
+    pid_t pid; /* a forked child only frees */
     int epoll_fd;
     struct fq_list conns, closed;
     size_t conns_count;
-    size_t outstanding;        /* completions owed: posted signaled, not delivered yet */
-    size_t budget;             /* events the running poll may still queue for arrivals */
+    size_t outstanding; /* completions owed: posted signaled, not delivered yet */
+    size_t budget;      /* events the running poll may still queue for arrivals */
     struct fq_event_queue queue;
-    uint8_t *arena;            /* bytes of MESSAGE events, until the next poll */
+    uint8_t *arena; /* bytes of MESSAGE events, until the next poll */
     size_t arena_used;
     struct fq_fabric_stats stats;
 };
@@ -125,7 +125,7 @@ struct fq_fabric_ops {
     void (*fini)(struct fq_fabric *fabric); /* all connections are gone */
     /* Moves bytes; queues events with fq_emit_* while fq_has_budget. */
     int (*poll)(struct fq_fabric *fabric);
-    int (*arm)(struct fq_fabric *fabric);   /* 1: something is there; 0: safe to sleep */
+    int (*arm)(struct fq_fabric *fabric); /* 1: something is there; 0: safe to sleep */
     void (*disarm)(struct fq_fabric *fabric);
     int64_t (*next_deadline)(const struct fq_fabric *fabric);
     /* The zeroed conn's base is initialised; on failure core frees it, after conn_fini. */
@@ -144,7 +144,8 @@ struct fq_fabric_ops {
     int (*remote_open)(struct fq_remote *remote, const uint8_t token[FQ_TOKEN_BYTES],
                        struct fq_err *err);
     void (*remote_fini)(struct fq_remote *remote);
-    /* Takes the first n of the checked operations; 0: no room. Negative: the connection is broken. */
+    /* Takes the first n of the checked operations; 0: no room. Negative: the connection is broken.
+     */
     int (*post)(struct fq_conn *conn, const struct fq_op *ops, size_t ops_count);
 };
 
@@ -182,8 +183,8 @@ void fq_emit_connected(struct fq_conn *conn);
 void fq_emit_notify(struct fq_conn *conn, uint32_t imm);
 void fq_emit_completed(struct fq_conn *conn, uint64_t cookie, int status);
 void fq_emit_writable(struct fq_conn *conn); /* only when conn->wants_writable; clears it */
-/* A place for a message of `length` bytes (<= FQ_LIMIT_CONTROL_BYTES), NULL when this poll has no room
- * left; then fq_emit_message with it. */
+/* A place for a message of `length` bytes (<= FQ_LIMIT_CONTROL_BYTES), NULL when this poll has no
+ * room left; then fq_emit_message with it. */
 uint8_t *fq_message_room(struct fq_fabric *fabric, size_t length);
 void fq_emit_message(struct fq_conn *conn, const uint8_t *data, size_t length);
 /* The first call makes the connection BROKEN and queues DISCONNECTED; later ones do nothing. The
@@ -210,7 +211,8 @@ uint8_t *fq_window_at(const struct fq_window *window, uint64_t offset, uint64_t 
 void fq_remotes_revoked(struct fq_conn *conn, uint32_t id, uint64_t key);
 void fq_conn_free_windows(struct fq_conn *conn);
 
-/* Copies at most FQ_ATOMIC_COPY_BYTES so that aligned 8-byte words are never torn; longer by memcpy. */
+/* Copies at most FQ_ATOMIC_COPY_BYTES so that aligned 8-byte words are never torn; longer by
+ * memcpy. */
 void fq_copy_words(void *dst, const void *src, size_t length);
 
 #endif

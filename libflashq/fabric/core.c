@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What all back ends share: fabrics, the life of connections, and the checks of operations at the
- * initiator. Happy path: post -> checks -> the back end's post; poll -> the back end queues events ->
- * they are handed out. A connection that breaks stays, BROKEN, until it is closed; a closed one is
- * freed at the next poll, because the caller may still hold events of it. One thread per fabric.
+ * initiator. Happy path: post -> checks -> the back end's post; poll -> the back end queues events
+ * -> they are handed out. A connection that breaks stays, BROKEN, until it is closed; a closed one
+ * is freed at the next poll, because the caller may still hold events of it. One thread per fabric.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -127,7 +127,8 @@ int fq_fabric_poll(struct fq_fabric *fabric, struct fq_event *events, size_t eve
     fabric->arena_used = 0;
     events_max = events_max < FQ_POLL_EVENTS_MAX ? events_max : FQ_POLL_EVENTS_MAX;
     size_t waiting = fq_events_count(&fabric->queue);
-    if (waiting < events_max) { /* what arrives now is handed out now: the arena's bytes end with it */
+    if (waiting <
+        events_max) { /* what arrives now is handed out now: the arena's bytes end with it */
         fabric->budget = events_max - waiting;
         int r = fabric->ops->poll(fabric);
         fabric->budget = 0;

@@ -33,8 +33,8 @@ static int parse_path(const char *text, size_t length, struct fq_endpoint *ret, 
         return fq_err_set(err, FLASHQ_ERR_INVALID, "shm: wants the path of a socket");
     }
     if (length >= sizeof ret->path) {
-        return fq_err_set(err, FLASHQ_ERR_TOO_LARGE, "socket path of %zu bytes: at most %zu", length,
-                          sizeof ret->path - 1);
+        return fq_err_set(err, FLASHQ_ERR_TOO_LARGE, "socket path of %zu bytes: at most %zu",
+                          length, sizeof ret->path - 1);
     }
     memcpy(ret->path, text, length);
     return 0;
@@ -76,8 +76,8 @@ static int parse_host_port(const char *text, size_t length, struct fq_endpoint *
         host = text + 1;
         host_end = memchr(host, ']', length - 1);
         if (!host_end || (host_end + 1 < end && host_end[1] != ':')) {
-            return fq_err_set(err, FLASHQ_ERR_INVALID, "\"%.*s\" is not [ADDRESS]:PORT", (int)length,
-                              text);
+            return fq_err_set(err, FLASHQ_ERR_INVALID, "\"%.*s\" is not [ADDRESS]:PORT",
+                              (int)length, text);
         }
         port = host_end + 1 < end ? host_end + 2 : NULL;
     } else {
@@ -88,8 +88,8 @@ static int parse_host_port(const char *text, size_t length, struct fq_endpoint *
     }
     size_t host_length = (size_t)(host_end - host);
     if (host_length > FQ_LIMIT_HOST_BYTES) {
-        return fq_err_set(err, FLASHQ_ERR_TOO_LARGE, "host name of %zu bytes: at most %d", host_length,
-                          FQ_LIMIT_HOST_BYTES);
+        return fq_err_set(err, FLASHQ_ERR_TOO_LARGE, "host name of %zu bytes: at most %d",
+                          host_length, FQ_LIMIT_HOST_BYTES);
     }
     if (!is_host(host, host_length)) {
         return fq_err_set(err, FLASHQ_ERR_INVALID, "\"%.*s\" names no host (HOST:PORT)",
@@ -134,7 +134,8 @@ int fq_endpoint_parse(const char *text, struct fq_endpoint *ret, struct fq_err *
     return parse(text, strlen(text), ret, err);
 }
 
-int fq_endpoint_parse_list(const char *text, struct fq_endpoint *ret, size_t max, struct fq_err *err)
+int fq_endpoint_parse_list(const char *text, struct fq_endpoint *ret, size_t max,
+                           struct fq_err *err)
 {
     if (!text || !ret) {
         return fq_err_set(err, FLASHQ_ERR_INVALID, "no endpoints");

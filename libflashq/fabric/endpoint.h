@@ -22,7 +22,7 @@ struct fq_endpoint {
     enum fq_transport transport;
     char host[FQ_LIMIT_HOST_BYTES + 1]; /* tcp, verbs; without the brackets of [::1] */
     uint16_t port;
-    char path[108];                     /* shm: fits sockaddr_un */
+    char path[108]; /* shm: fits sockaddr_un */
 };
 
 /* Parses one endpoint; a missing port is FQ_DEFAULT_PORT. */

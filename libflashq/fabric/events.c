@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event queue of a fabric. Back ends queue (fq_emit_*), core.c hands out. Memory is reserved where it
- * can fail (a connection is made, operations are posted), so queueing an event cannot. The bytes of
- * messages lie in an arena that the next poll starts anew. The fabric's thread.
+ * The event queue of a fabric. Back ends queue (fq_emit_*), core.c hands out. Memory is reserved
+ * where it can fail (a connection is made, operations are posted), so queueing an event cannot. The
+ * bytes of messages lie in an arena that the next poll starts anew. The fabric's thread.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -124,7 +124,8 @@ void fq_emit_writable(struct fq_conn *conn)
 
 uint8_t *fq_message_room(struct fq_fabric *fabric, size_t length)
 {
-    return fabric->arena_used + length <= FQ_ARENA_BYTES ? fabric->arena + fabric->arena_used : NULL;
+    return fabric->arena_used + length <= FQ_ARENA_BYTES ? fabric->arena + fabric->arena_used
+                                                         : NULL;
 }
 
 void fq_emit_message(struct fq_conn *conn, const uint8_t *data, size_t length)

@@ -15,7 +15,8 @@
  *   - send, write and write_notify of one connection take effect at the peer in post order; an
  *     event (message, notify) is delivered after all bytes written before it are visible.
  *   - Nothing else: no order of bytes inside one write, no atomicity but of an aligned 8-byte word
- *     (in a write or read of at most 64 bytes), no order between the bytes of two reads. Completion of a write is NOT persistence.
+ *     (in a write or read of at most 64 bytes), no order between the bytes of two reads. Completion
+ *     of a write is NOT persistence.
  *   - Every offset and length that comes from the peer is checked against the window; over shm the
  *     initiator maps the whole memfd, so there the owner must treat the memory as hostile anyway.
  *
@@ -49,11 +50,11 @@ struct fq_incoming;
 /* ---- regions ------------------------------------------------------------------------------- */
 
 enum fq_region_flags {
-    FQ_REGION_MIRRORED = 1 << 0,    /* mapped twice in a row: a ring of `bytes` may be accessed at
-                                       [0, 2*bytes), so no batch in it ever wraps */
-    FQ_REGION_PEER_READS = 1 << 1,  /* peers only ever read it (views): sealed against new writable
-                                       mappings once this process has mapped it */
-    FQ_REGION_LOCAL = 1 << 2        /* never granted to a peer: source and target of own operations */
+    FQ_REGION_MIRRORED = 1 << 0,   /* mapped twice in a row: a ring of `bytes` may be accessed at
+                                      [0, 2*bytes), so no batch in it ever wraps */
+    FQ_REGION_PEER_READS = 1 << 1, /* peers only ever read it (views): sealed against new writable
+                                      mappings once this process has mapped it */
+    FQ_REGION_LOCAL = 1 << 2 /* never granted to a peer: source and target of own operations */
 };
 
 /* Allocates zeroed, faulted-in memory of `bytes` (rounded up to whole pages). Blocks shortly.
@@ -61,8 +62,8 @@ enum fq_region_flags {
 int fq_region_create(size_t bytes, unsigned flags, struct fq_region **ret, struct fq_err *err);
 
 /* Wraps memory that is mapped already and backed by `fd` from offset 0 (a log segment). Peers can
- * only be granted reading. `fd` is duplicated read-only for them; the mapping stays the caller's and
- * must outlive the region. `release` (may be NULL) runs when the last reference goes. */
+ * only be granted reading. `fd` is duplicated read-only for them; the mapping stays the caller's
+ * and must outlive the region. `release` (may be NULL) runs when the last reference goes. */
 int fq_region_wrap_file(int fd, const void *base, size_t bytes, void (*release)(void *context),
                         void *context, struct fq_region **ret, struct fq_err *err);
 
@@ -74,23 +75,23 @@ void fq_region_unref(struct fq_region *region); /* NULL is fine */
 /* ---- fabrics and events -------------------------------------------------------------------- */
 
 struct fq_fabric_params {
-    size_t connections_max;      /* 0: FQ_LIMIT_CONNECTIONS */
-    unsigned notify_entries;     /* receives posted per connection; 0: the default (verbs; shm and tcp
-                                    bound what is queued in bytes) */
-    int64_t dead_after_us;       /* transport dead when the peer's kernel is silent this long; 0: 5 s */
-    unsigned grants_max;         /* windows a peer may have granted that were not opened yet; more
-                                    break its connection; 0: 1024 */
+    size_t connections_max;  /* 0: FQ_LIMIT_CONNECTIONS */
+    unsigned notify_entries; /* receives posted per connection; 0: the default (verbs; shm and tcp
+                                bound what is queued in bytes) */
+    int64_t dead_after_us;   /* transport dead when the peer's kernel is silent this long; 0: 5 s */
+    unsigned grants_max;     /* windows a peer may have granted that were not opened yet; more
+                                break its connection; 0: 1024 */
 };
 
 /* Counters of one fabric since it was created; read by its thread. */
 struct fq_fabric_stats {
-    uint64_t connections;        /* opened or adopted */
-    uint64_t disconnected;       /* DISCONNECTED events */
+    uint64_t connections;  /* opened or adopted */
+    uint64_t disconnected; /* DISCONNECTED events */
     uint64_t sends, send_bytes, writes, write_bytes, notifies, reads, read_bytes; /* posted here */
-    uint64_t messages_in, message_bytes_in, notifies_in; /* arrived */
+    uint64_t messages_in, message_bytes_in, notifies_in;                          /* arrived */
     uint64_t writes_in, write_bytes_in, reads_in, read_bytes_in; /* carried out for peers (tcp) */
-    uint64_t wakes_paid;         /* system calls made to wake a sleeping peer */
-    uint64_t again;              /* posts that found the queue full */
+    uint64_t wakes_paid; /* system calls made to wake a sleeping peer */
+    uint64_t again;      /* posts that found the queue full */
     uint64_t refused_bounds, refused_rights, refused_key, refused_malformed; /* peers' frames */
 };
 
@@ -114,15 +115,15 @@ struct fq_event {
     enum fq_event_type type;
     struct fq_conn *conn;
     uint32_t imm;
-    int status;          /* COMPLETED: 0 or an error; DISCONNECTED: the reason */
+    int status; /* COMPLETED: 0 or an error; DISCONNECTED: the reason */
     uint64_t cookie;
     const uint8_t *data; /* MESSAGE; CONNECTED (initiator): the acceptor's private data */
     size_t length;
-    const char *text;    /* DISCONNECTED: words for a person; valid until the next poll */
+    const char *text; /* DISCONNECTED: words for a person; valid until the next poll */
 };
 
-/* Operations still in flight when a connection breaks are COMPLETED with the reason's code before its
- * DISCONNECTED.
+/* Operations still in flight when a connection breaks are COMPLETED with the reason's code before
+ * its DISCONNECTED.
  *
  * Moves bytes, then fills up to `events_max` events; returns how many (>= 0) or an error that is
  * final for the fabric. Never blocks. */
@@ -130,8 +131,8 @@ int fq_fabric_poll(struct fq_fabric *fabric, struct fq_event *events, size_t eve
 
 /* A level-triggered epoll-able descriptor: readable when there may be something to poll, provided
  * fq_fabric_arm was called after the last poll. Arm returns 1 when something is there already (do
- * not sleep), 0 when it is safe to sleep on the descriptor. Peers pay a system call to wake an armed
- * side only. Disarm after waking (poll disarms too). */
+ * not sleep), 0 when it is safe to sleep on the descriptor. Peers pay a system call to wake an
+ * armed side only. Disarm after waking (poll disarms too). */
 int fq_fabric_fd(const struct fq_fabric *fabric);
 int fq_fabric_arm(struct fq_fabric *fabric);
 void fq_fabric_disarm(struct fq_fabric *fabric);
@@ -144,19 +145,20 @@ int64_t fq_fabric_next_deadline_us(const struct fq_fabric *fabric);
 
 struct fq_connect_params {
     const struct fq_endpoint *endpoint;
-    uint32_t shard;             /* which shard of the broker; FQ_SHARD_ANY lets it choose */
-    const void *hello;          /* private data, at most FQ_LIMIT_HELLO_BYTES */
+    uint32_t shard;    /* which shard of the broker; FQ_SHARD_ANY lets it choose */
+    const void *hello; /* private data, at most FQ_LIMIT_HELLO_BYTES */
     size_t hello_bytes;
-    int64_t deadline_us;        /* monotonic; after it DISCONNECTED(TIMED_OUT) */
+    int64_t deadline_us; /* monotonic; after it DISCONNECTED(TIMED_OUT) */
 };
 #define FQ_SHARD_ANY UINT32_MAX
 
-/* Begins to connect; CONNECTED or DISCONNECTED follows as an event. An error here leaves nothing. */
+/* Begins to connect; CONNECTED or DISCONNECTED follows as an event. An error here leaves nothing.
+ */
 int fq_conn_open(struct fq_fabric *fabric, const struct fq_connect_params *params,
                  struct fq_conn **ret, struct fq_err *err);
 
 /* Closes at once and frees the connection, its windows and remotes; no event follows. What was
- *  * posted and not completed may or may not have happened. NULL is fine. Events of it that the last
+ * posted and not completed may or may not have happened. NULL is fine. Events of it that the last
  * poll returned and the caller has not looked at yet may still be read until the next poll: its
  * context is NULL then. */
 void fq_conn_close(struct fq_conn *conn);
@@ -211,16 +213,16 @@ int fq_fabric_adopt(struct fq_fabric *fabric, struct fq_incoming *incoming, cons
 enum fq_rights { FQ_RIGHT_READ = 1, FQ_RIGHT_WRITE = 2 };
 
 /* Grants the peer of `conn` `rights` on [offset, offset+bytes) of the region (for a mirrored region
- * granted whole: accesses may run on to 2*bytes). Holds a reference on the region. Over shm a window
- * must be a whole memfd (offset 0, all bytes) or a wrapped file. Reading alone is granted on
+ * granted whole: accesses may run on to 2*bytes). Holds a reference on the region. Over shm a
+ * window must be a whole memfd (offset 0, all bytes) or a wrapped file. Reading alone is granted on
  * FQ_REGION_PEER_READS regions and wrapped files, writing on all others; LOCAL regions never. Fills
- * `token` for the peer, who can open it as soon as a message posted after this reaches it. Only the side
- * that accepted a connection may grant files: their size cannot be sealed. */
+ * `token` for the peer, who can open it as soon as a message posted after this reaches it. Only the
+ * side that accepted a connection may grant files: their size cannot be sealed. */
 int fq_window_grant(struct fq_conn *conn, struct fq_region *region, uint64_t offset, uint64_t bytes,
                     enum fq_rights rights, struct fq_window **ret, uint8_t token[FQ_TOKEN_BYTES],
                     struct fq_err *err);
-/* Later accesses by the peer fail (over shm: the owner never looks at that memory again); one that is
- * on its way breaks the connection, so tell a live peer first. Frees. NULL is fine. */
+/* Later accesses by the peer fail (over shm: the owner never looks at that memory again); one that
+ * is on its way breaks the connection, so tell a live peer first. Frees. NULL is fine. */
 void fq_window_revoke(struct fq_window *window);
 
 /* Opens a token that the peer sent. Over shm this maps the memory (checked: seals, size). */
@@ -240,24 +242,24 @@ enum fq_op_type { FQ_OP_SEND, FQ_OP_WRITE, FQ_OP_WRITE_NOTIFY, FQ_OP_READ };
 
 struct fq_op {
     enum fq_op_type type;
-    struct fq_remote *remote;   /* WRITE, WRITE_NOTIFY (NULL: notify only), READ */
+    struct fq_remote *remote; /* WRITE, WRITE_NOTIFY (NULL: notify only), READ */
     uint64_t remote_offset;
-    struct fq_region *region;   /* where `local` lies; SEND, or at most 64 bytes: may be NULL */
-    void *local;                /* source, or target of READ; stays the poster's until COMPLETED;
-                                   SEND copies */
+    struct fq_region *region; /* where `local` lies; SEND, or at most 64 bytes: may be NULL */
+    void *local;              /* source, or target of READ; stays the poster's until COMPLETED;
+                                 SEND copies */
     size_t length;
-    uint32_t imm;               /* WRITE_NOTIFY */
-    uint64_t cookie;            /* returned in COMPLETED */
-    bool signaled;              /* whether COMPLETED is wanted; READ always gives one */
+    uint32_t imm;    /* WRITE_NOTIFY */
+    uint64_t cookie; /* returned in COMPLETED */
+    bool signaled;   /* whether COMPLETED is wanted; READ always gives one */
 };
 
-/* Posts `ops_count` operations in order with one doorbell. Returns how many were taken (the first n);
- * fewer than asked means the queue is full (a WRITABLE event follows); none is FLASHQ_ERR_AGAIN.
- * Negative: nothing was taken. Before CONNECTED it is AGAIN, after DISCONNECTED it is CLOSED.
- * An operation outside its remote's bounds is FLASHQ_ERR_OUT_OF_RANGE here, locally, one against its
- * rights or on a window known to be revoked FLASHQ_ERR_NOT_PERMITTED; one
- * refused by the peer breaks the connection, as a queue pair does. A write whose bytes are in the
- * remote already (built in place) has local == the mapped address and is not copied. */
+/* Posts `ops_count` operations in order with one doorbell. Returns how many were taken (the first
+ * n); fewer than asked means the queue is full (a WRITABLE event follows); none is
+ * FLASHQ_ERR_AGAIN. Negative: nothing was taken. Before CONNECTED it is AGAIN, after DISCONNECTED
+ * it is CLOSED. An operation outside its remote's bounds is FLASHQ_ERR_OUT_OF_RANGE here, locally,
+ * one against its rights or on a window known to be revoked FLASHQ_ERR_NOT_PERMITTED; one refused
+ * by the peer breaks the connection, as a queue pair does. A write whose bytes are in the remote
+ * already (built in place) has local == the mapped address and is not copied. */
 int fq_conn_post(struct fq_conn *conn, const struct fq_op *ops, size_t ops_count);
 
 /* One control message; shorthand for a posted SEND. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fault-injecting decorator: its own fabric, connections, windows and remotes, each holding the one
- * of the wrapped fabric. Operations that are held back wait in a list per connection and later ones
- * wait behind them; events that are held back wait in one list per fabric; so no order that a fabric
- * promises is changed. While anything waits, arming says that there is something to do.
+ * The fault-injecting decorator: its own fabric, connections, windows and remotes, each holding the
+ * one of the wrapped fabric. Operations that are held back wait in a list per connection and later
+ * ones wait behind them; events that are held back wait in one list per fabric; so no order that a
+ * fabric promises is changed. While anything waits, arming says that there is something to do.
  *
  * Every completion that is owed is remembered, so that a dropped connection completes what was in
  * flight as a real one does. For tests and simulations; it allocates freely. The fabric's thread.
@@ -19,8 +19,8 @@
 #include "fabric/listener.h"
 #include "fabric/sock.h"
 
-#define HELD_OPS_MAX 256
-#define PARTS_MAX 4
+#define HELD_OPS_MAX     256
+#define PARTS_MAX        4
 #define INNER_EVENTS_MAX 64
 
 struct faulty_fabric {
@@ -31,28 +31,28 @@ struct faulty_fabric {
     struct fq_fault_counts counts;
     uint64_t polls;
     struct fq_list held_events;
-    struct fq_list holding;    /* connections with held operations */
+    struct fq_list holding; /* connections with held operations */
 };
 
 struct faulty_conn {
     struct fq_conn base;
-    struct fq_conn *inner;     /* NULL once it is dropped */
-    struct fq_list link;       /* fabric->holding */
+    struct fq_conn *inner; /* NULL once it is dropped */
+    struct fq_list link;   /* fabric->holding */
     struct fq_list ops;
     size_t ops_count;
-    struct fq_list owed;       /* completions */
+    struct fq_list owed; /* completions */
 };
 
 struct held_op {
     struct fq_list link;
-    struct fq_op op;           /* remote: the inner one */
-    uint64_t due;              /* in polls */
-    uint8_t bytes[];           /* SEND and small writes: copied, as a fabric does */
+    struct fq_op op; /* remote: the inner one */
+    uint64_t due;    /* in polls */
+    uint8_t bytes[]; /* SEND and small writes: copied, as a fabric does */
 };
 
 struct held_event {
     struct fq_list link;
-    struct fq_event event;     /* conn: ours */
+    struct fq_event event; /* conn: ours */
     uint64_t due;
     char text[FQ_REASON_TEXT_BYTES];
     uint8_t bytes[];
@@ -318,10 +318,11 @@ static int post_one(struct faulty_conn *conn, const struct fq_op *op)
     fabric->counts.torn += is_torn;
     fabric->counts.late += is_late;
     if (is_torn || is_late || conn->ops_count > 0) {
-        bool is_held = is_torn ? tear(conn, op)
-                               : hold_op(conn, op, is_late ? some_polls_later(fabric) : 0);
-        return is_held && owe(conn, op) ? 1
-               : break_conn(conn, FLASHQ_ERR_NO_MEMORY, "no memory to hold an operation");
+        bool is_held =
+            is_torn ? tear(conn, op) : hold_op(conn, op, is_late ? some_polls_later(fabric) : 0);
+        return is_held && owe(conn, op)
+                   ? 1
+                   : break_conn(conn, FLASHQ_ERR_NO_MEMORY, "no memory to hold an operation");
     }
     int r = fq_conn_post(conn->inner, op, 1);
     if (r == FLASHQ_ERR_AGAIN) {
@@ -365,7 +366,8 @@ static bool release_ops(struct faulty_conn *conn, uint64_t polls)
             return false;
         }
         if (r < 0) {
-            if (r != FLASHQ_ERR_CLOSED) { /* revoked meanwhile; CLOSED is told by the inner fabric */
+            if (r !=
+                FLASHQ_ERR_CLOSED) { /* revoked meanwhile; CLOSED is told by the inner fabric */
                 (void)break_conn(conn, r, "refused when its turn came");
             }
             return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fabric that misbehaves by seed: a decorator around any back end, with the same interface. What it
- * does is what networks, NICs and peers do; it never breaks a promise that a fabric makes.
+ * A fabric that misbehaves by seed: a decorator around any back end, with the same interface. What
+ * it does is what networks, NICs and peers do; it never breaks a promise that a fabric makes.
  */
 #ifndef FQ_FABRIC_FAULTY_H
 #define FQ_FABRIC_FAULTY_H
@@ -13,11 +13,11 @@
 /* Probabilities are per million (FQ_FAULT_CERTAIN: always). All zero: a plain pass-through. */
 struct fq_fault_plan {
     uint64_t seed;
-    uint32_t drop;           /* per operation: the connection breaks (UNREACHABLE) instead */
-    uint32_t late_op;        /* per operation: it is held back for some polls, later ones behind it */
-    uint32_t torn_write;     /* per write: its bytes land in several parts, some polls apart */
-    uint32_t delay_event;    /* per event: it and those after it come some polls later */
-    uint32_t key_refused;    /* per write or read: refused by the peer, breaks (NOT_PERMITTED) */
+    uint32_t drop;        /* per operation: the connection breaks (UNREACHABLE) instead */
+    uint32_t late_op;     /* per operation: it is held back for some polls, later ones behind it */
+    uint32_t torn_write;  /* per write: its bytes land in several parts, some polls apart */
+    uint32_t delay_event; /* per event: it and those after it come some polls later */
+    uint32_t key_refused; /* per write or read: refused by the peer, breaks (NOT_PERMITTED) */
     uint32_t delay_polls_max; /* how long "some polls" is at most; 0: 8 */
 };
 

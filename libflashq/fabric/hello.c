@@ -94,8 +94,8 @@ static int decode_reply(const uint8_t *bytes, size_t length, struct fq_reply_fra
     size_t text_bytes = fq_read_u8(&r);
     uint16_t zero = fq_read_u16(&r);
     if (r.failed || zero != 0 || ret->reply_bytes > FQ_LIMIT_HELLO_BYTES ||
-        text_bytes > FQ_REPLY_TEXT_BYTES ||
-        fq_reader_left(&r) != ret->reply_bytes + text_bytes || ret->status > 0) {
+        text_bytes > FQ_REPLY_TEXT_BYTES || fq_reader_left(&r) != ret->reply_bytes + text_bytes ||
+        ret->status > 0) {
         return FLASHQ_ERR_PROTOCOL;
     }
     memcpy(ret->reply, fq_read_bytes(&r, ret->reply_bytes), ret->reply_bytes);
@@ -141,7 +141,7 @@ int fq_reply_read(struct fq_reply_reader *reader, int fd, struct fq_reply_frame 
             return FLASHQ_ERR_CLOSED;
         }
         if (n < 0) {
-            return fq_sock_would_block(errno) ? 0
+            return fq_sock_would_block(errno)              ? 0
                    : errno == ECONNRESET || errno == EPIPE ? FLASHQ_ERR_CLOSED
                                                            : FLASHQ_ERR_IO;
         }

@@ -4,8 +4,8 @@
  *
  *   hello   magic "FQF1" | u16 version | u16 frame length | u8 transport | u8 hello bytes | u16 0
  *           | u32 shard | u32 ring bytes (shm) | u32 0 | hello
- *   reply   magic "FQR1" | u16 version | u16 frame length | i32 status | u8 reply bytes | u8 text bytes
- *           | u16 0 | reply | text
+ *   reply   magic "FQR1" | u16 version | u16 frame length | i32 status | u8 reply bytes | u8 text
+ * bytes | u16 0 | reply | text
  *
  * Over shm the hello's first byte carries one descriptor: the memfd of the connection's two rings.
  */
@@ -21,12 +21,12 @@
 #include "fabric/endpoint.h"
 #include "fabric/fabric.h"
 
-#define FQ_FABRIC_VERSION 1
+#define FQ_FABRIC_VERSION     1
 #define FQ_HELLO_HEADER_BYTES 24
 #define FQ_REPLY_HEADER_BYTES 16
-#define FQ_REPLY_TEXT_BYTES 200
-#define FQ_HELLO_FRAME_BYTES (FQ_HELLO_HEADER_BYTES + FQ_LIMIT_HELLO_BYTES)
-#define FQ_REPLY_FRAME_BYTES (FQ_REPLY_HEADER_BYTES + FQ_LIMIT_HELLO_BYTES + FQ_REPLY_TEXT_BYTES)
+#define FQ_REPLY_TEXT_BYTES   200
+#define FQ_HELLO_FRAME_BYTES  (FQ_HELLO_HEADER_BYTES + FQ_LIMIT_HELLO_BYTES)
+#define FQ_REPLY_FRAME_BYTES  (FQ_REPLY_HEADER_BYTES + FQ_LIMIT_HELLO_BYTES + FQ_REPLY_TEXT_BYTES)
 
 _Static_assert(FQ_HELLO_FRAME_BYTES <= FQ_LIMIT_PRE_HANDSHAKE_BYTES, "hello fits");
 _Static_assert(FQ_REPLY_FRAME_BYTES <= FQ_LIMIT_PRE_HANDSHAKE_BYTES, "reply fits");
@@ -40,8 +40,8 @@ struct fq_hello_frame {
 };
 
 size_t fq_hello_frame_encode(const struct fq_hello_frame *hello, uint8_t out[FQ_HELLO_FRAME_BYTES]);
-/* Looks at the bytes so far: how many the whole frame has (never more than FQ_HELLO_FRAME_BYTES), or
- * PROTOCOL / VERSION as soon as they cannot become a hello. */
+/* Looks at the bytes so far: how many the whole frame has (never more than FQ_HELLO_FRAME_BYTES),
+ * or PROTOCOL / VERSION as soon as they cannot become a hello. */
 int fq_hello_frame_length(const uint8_t *bytes, size_t length);
 int fq_hello_frame_decode(const uint8_t *bytes, size_t length, struct fq_hello_frame *ret);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection that has said hello and waits to be adopted or rejected, and what is known of its peer. May
- * be handed from the listener's thread to another.
+ * A connection that has said hello and waits to be adopted or rejected, and what is known of its
+ * peer. May be handed from the listener's thread to another.
  */
 #include <netdb.h>
 #include <netinet/in.h>
@@ -40,7 +40,8 @@ void fq_peer_describe(int fd, enum fq_transport transport, char name[FQ_PEER_NAM
                    port);
 }
 
-/* A stopped peer's kernel still answers probes, so only a dead host or network ends a connection. */
+/* A stopped peer's kernel still answers probes, so only a dead host or network ends a connection.
+ */
 void fq_tcp_set_options(int fd, int64_t dead_after_us)
 {
     int on = 1;

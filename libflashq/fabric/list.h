@@ -10,7 +10,7 @@ struct fq_list {
     struct fq_list *prev, *next;
 };
 
-#define fq_list_item(node, type, member) ((type *)(void *)((char *)(node) - offsetof(type, member)))
+#define fq_list_item(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 static inline void fq_list_init(struct fq_list *node)
 {

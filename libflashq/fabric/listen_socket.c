@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opening and closing the socket of a listener. tcp: bind and listen. shm: a lock file beside the
- * socket is held with flock, so that two starts cannot race; a socket that nobody answers on is stale
- * and replaced; everything else that is in the way is an error that says what it is and whose.
+ * socket is held with flock, so that two starts cannot race; a socket that nobody answers on is
+ * stale and replaced; everything else that is in the way is an error that says what it is and
+ * whose.
  */
 #include "fabric/listener.h"
 
@@ -18,9 +19,9 @@
 
 #include "fabric/sock.h"
 
-#define LOCK_TRIES 16
+#define LOCK_TRIES      16
 #define LOCK_PATH_BYTES (sizeof(((struct fq_endpoint *)0)->path) + 8)
-#define BACKLOG 1024
+#define BACKLOG         1024
 
 static const char *user_name(uid_t uid, char *buffer, size_t bytes)
 {
@@ -63,7 +64,8 @@ static int take_lock(const char *socket_path, struct fq_err *err)
         } while (r < 0 && errno == EINTR);
         if (r < 0) {
             close(fd);
-            return fq_err_set(err, FLASHQ_ERR_EXISTS, "%s is in use by another process", socket_path);
+            return fq_err_set(err, FLASHQ_ERR_EXISTS, "%s is in use by another process",
+                              socket_path);
         }
         struct stat mine, there;
         if (fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
@@ -145,8 +147,8 @@ static int bind_unix(int fd, const char *path, unsigned mode, struct fq_listen_s
     return 0;
 }
 
-static int open_unix(const struct fq_endpoint *endpoint, unsigned mode, struct fq_listen_socket *ret,
-                     struct fq_err *err)
+static int open_unix(const struct fq_endpoint *endpoint, unsigned mode,
+                     struct fq_listen_socket *ret, struct fq_err *err)
 {
     int lock_fd = take_lock(endpoint->path, err);
     if (lock_fd < 0) {
@@ -203,8 +205,9 @@ static int open_tcp(struct fq_endpoint *endpoint, struct fq_listen_socket *ret, 
 {
     char port[16];
     (void)snprintf(port, sizeof port, "%u", (unsigned)endpoint->port);
-    const struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *addresses = NULL;
     int r = getaddrinfo(endpoint->host, port, &hints, &addresses);
     if (r != 0) {

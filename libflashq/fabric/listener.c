@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Accepting: connections wait here, a bounded number for a bounded time, until their hello is complete;
- * then the caller gets an fq_incoming to adopt or reject. A peer that speaks something else gets one line
- * that says what this is, its bytes are thrown away until it closes or a second has passed (a close with
- * unread bytes would reset the connection and lose the line), and it is counted. Too many open files:
- * accepting pauses. Memory per waiting connection is fixed; no length from a peer allocates.
+ * Accepting: connections wait here, a bounded number for a bounded time, until their hello is
+ * complete; then the caller gets an fq_incoming to adopt or reject. A peer that speaks something
+ * else gets one line that says what this is, its bytes are thrown away until it closes or a second
+ * has passed (a close with unread bytes would reset the connection and lose the line), and it is
+ * counted. Too many open files: accepting pauses. Memory per waiting connection is fixed; no length
+ * from a peer allocates.
  */
 #include "fabric/listener.h"
 
@@ -20,11 +21,11 @@
 #include "fabric/sock.h"
 
 #define HELLO_DEADLINE_US 5000000
-#define PENDING_MAX 256u
-#define PAUSE_US 100000
-#define LINGER_US 1000000
-#define EVENTS_MAX 32
-#define ACCEPTS_PER_POLL 64
+#define PENDING_MAX       256u
+#define PAUSE_US          100000
+#define LINGER_US         1000000
+#define EVENTS_MAX        32
+#define ACCEPTS_PER_POLL  64
 
 struct pending {
     struct fq_list link; /* listener->pending (oldest first) or ->lingering */
@@ -43,11 +44,11 @@ struct fq_listener {
     pid_t pid;
     int64_t hello_deadline_us;
     unsigned pending_max;
-    unsigned pending_count;   /* both lists */
-    int64_t paused_until_us;  /* 0: accepting */
+    unsigned pending_count;  /* both lists */
+    int64_t paused_until_us; /* 0: accepting */
     uint64_t refused;
     struct fq_list pending, lingering;
-    struct fq_list ready;     /* hello complete */
+    struct fq_list ready; /* hello complete */
 };
 
 /* ---- opening and closing -------------------------------------------------------------------- */
@@ -175,8 +176,8 @@ int64_t fq_listener_next_deadline_us(const struct fq_listener *listener)
 
 static bool is_http(const uint8_t *bytes, size_t length)
 {
-    static const char *const words[] = {"GET ",  "POST", "PUT ", "HEAD", "DELE", "OPTI",
-                                        "PATC", "TRAC", "CONN", "PRI "};
+    static const char *const words[] = {"GET ", "POST", "PUT ", "HEAD", "DELE",
+                                        "OPTI", "PATC", "TRAC", "CONN", "PRI "};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (length >= 4 && memcmp(bytes, words[i], 4) == 0) {
             return true;
@@ -365,7 +366,8 @@ static struct fq_incoming *take_ready(struct fq_listener *listener, struct pendi
     struct fq_incoming *incoming = calloc(1, sizeof *incoming);
     bool is_shm = listener->endpoint.transport == FQ_TRANSPORT_SHM;
     if (!incoming || fq_hello_frame_decode(p->bytes, p->have, &incoming->hello) < 0 ||
-        incoming->hello.transport != listener->endpoint.transport || is_shm != (p->passed_fd >= 0)) {
+        incoming->hello.transport != listener->endpoint.transport ||
+        is_shm != (p->passed_fd >= 0)) {
         free(incoming);
         refuse(listener, p, FLASHQ_ERR_PROTOCOL, fq_mono_us());
         (void)fq_epoll_add(listener->epoll_fd, p->fd, EPOLLIN, p);

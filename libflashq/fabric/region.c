@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions: memory that peers may be granted windows on. Happy path: memfd, full allocation, one or two
- * mappings in a row, seals; the last reference unmaps. On failure nothing is left. Any thread may ref
- * and unref; creation blocks while pages are faulted in.
+ * Regions: memory that peers may be granted windows on. Happy path: memfd, full allocation, one or
+ * two mappings in a row, seals; the last reference unmaps. On failure nothing is left. Any thread
+ * may ref and unref; creation blocks while pages are faulted in.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,8 +41,9 @@ int fq_memfd_create(size_t bytes, bool is_allocated, struct fq_err *err)
         r = is_allocated ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
     } while (r < 0 && errno == EINTR);
     if (r < 0) {
-        int code = fq_err_errno(err, errno == ENOSPC ? FLASHQ_ERR_NO_MEMORY : fq_err_from_errno(errno),
-                                errno, "shared memory of %zu bytes", bytes);
+        int code =
+            fq_err_errno(err, errno == ENOSPC ? FLASHQ_ERR_NO_MEMORY : fq_err_from_errno(errno),
+                         errno, "shared memory of %zu bytes", bytes);
         close(fd);
         return code;
     }
@@ -86,7 +87,8 @@ static int map_and_seal(struct fq_region *region, struct fq_err *err)
     }
     int seals = FQ_MEMFD_SEALS;
     if (region->flags & FQ_REGION_PEER_READS) {
-        seals |= F_SEAL_FUTURE_WRITE; /* after our own mapping: from now on nobody maps it writable */
+        seals |=
+            F_SEAL_FUTURE_WRITE; /* after our own mapping: from now on nobody maps it writable */
     }
     if (fcntl(region->fd, F_ADD_SEALS, seals) < 0) {
         int code = fq_err_errno(err, FLASHQ_ERR_UNSUPPORTED, errno, "seal shared memory");
@@ -187,7 +189,8 @@ struct fq_region *fq_region_ref(struct fq_region *region)
 
 void fq_region_unref(struct fq_region *region)
 {
-    /* The release half orders our accesses before, the acquire half (of the last) after the others'. */
+    /* The release half orders our accesses before, the acquire half (of the last) after the
+     * others'. */
     if (!region || atomic_fetch_sub_explicit(&region->refs, 1, memory_order_acq_rel) > 1) {
         return;
     }

@@ -16,8 +16,8 @@ ssize_t fq_sock_send(int fd, const void *bytes, size_t length);
 ssize_t fq_sock_sendmsg(int fd, const struct msghdr *message);
 /* One descriptor along with the bytes; `passed_fd` -1 sends none. */
 ssize_t fq_sock_send_fd(int fd, const void *bytes, size_t length, int passed_fd);
-/* Bytes and at most one descriptor (else *ret_fd is -1). More than one, or one that this process has no
- * room for: all are closed and *ret_bad is set. */
+/* Bytes and at most one descriptor (else *ret_fd is -1). More than one, or one that this process
+ * has no room for: all are closed and *ret_bad is set. */
 ssize_t fq_sock_recv_fd(int fd, void *bytes, size_t length, int *ret_fd, bool *ret_bad);
 
 bool fq_sock_would_block(int errnum);

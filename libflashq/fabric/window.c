@@ -11,9 +11,9 @@
 #include "base/random.h"
 #include "fabric/backend.h"
 
-#define TOKEN_MAGIC 0xf7u
+#define TOKEN_MAGIC    0xf7u
 #define TOKEN_MIRRORED 1u
-#define TOKEN_FILE 2u
+#define TOKEN_FILE     2u
 
 void fq_token_encode(const struct fq_token *token, uint8_t out[FQ_TOKEN_BYTES])
 {
@@ -132,7 +132,8 @@ static int check_grant(const struct fq_conn *conn, const struct fq_region *regio
 {
     if (bytes == 0 || bytes > region->bytes || offset > region->bytes - bytes || rights == 0 ||
         (rights & ~(unsigned)(FQ_RIGHT_READ | FQ_RIGHT_WRITE))) {
-        return fq_err_set(err, FLASHQ_ERR_INVALID, "window of %llu bytes at %llu in a region of %zu",
+        return fq_err_set(err, FLASHQ_ERR_INVALID,
+                          "window of %llu bytes at %llu in a region of %zu",
                           (unsigned long long)bytes, (unsigned long long)offset, region->bytes);
     }
     if (region->flags & FQ_REGION_LOCAL) {
@@ -178,8 +179,9 @@ int fq_window_grant(struct fq_conn *conn, struct fq_region *region, uint64_t off
     r = take_slot(conn, window);
     if (r < 0) {
         free(window);
-        return fq_err_set(err, r, "%s", r == FLASHQ_ERR_LIMIT
-                          ? "windows per connection: at most 65536" : "window table");
+        return fq_err_set(err, r, "%s",
+                          r == FLASHQ_ERR_LIMIT ? "windows per connection: at most 65536"
+                                                : "window table");
     }
     window->region = fq_region_ref(region);
     r = conn->fabric->ops->grant(window, token, err);
@@ -294,9 +296,9 @@ void fq_copy_words(void *dst, const void *src, size_t length)
     uint8_t *to = dst;
     const uint8_t *from = src;
     for (; length >= 8; length -= 8, to += 8, from += 8) {
-        uint64_t word = from_words ? __atomic_load_n((const uint64_t *)(const void *)from,
-                                                     __ATOMIC_RELAXED)
-                                   : fq_load_le64(from);
+        uint64_t word =
+            from_words ? __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_RELAXED)
+                       : fq_load_le64(from);
         if (to_words) {
             __atomic_store_n((uint64_t *)(void *)to, word, __ATOMIC_RELAXED);
         } else {

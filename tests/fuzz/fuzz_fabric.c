@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fabric's parsers. The first byte chooses: a hello frame, a reply frame, a token, an endpoint text,
- * or a whole tcp connection that receives the rest as its peer's bytes, with windows granted so that
- * frames can be right as well.
+ * The fabric's parsers. The first byte chooses: a hello frame, a reply frame, a token, an endpoint
+ * text, or a whole tcp connection that receives the rest as its peer's bytes, with windows granted
+ * so that frames can be right as well.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -71,18 +71,19 @@ static void try_endpoint(const uint8_t *data, size_t size)
     int count = fq_endpoint_parse_list(text, list, 4, NULL);
     for (int i = 0; i < count; i++) {
         (void)fq_endpoint_format(&list[i], canonical, sizeof canonical);
-        check(fq_endpoint_parse(canonical, &again, NULL) == 0 || list[i].transport == FQ_TRANSPORT_SHM ||
-              list[i].transport == FQ_TRANSPORT_AUTO);
+        check(fq_endpoint_parse(canonical, &again, NULL) == 0 ||
+              list[i].transport == FQ_TRANSPORT_SHM || list[i].transport == FQ_TRANSPORT_AUTO);
     }
 }
 
 /* Windows get fixed keys (1 and 2), so that a corpus can name them. */
-static struct fq_window *grant(struct fq_conn *conn, struct fq_region *region, enum fq_rights rights,
-                               uint64_t key)
+static struct fq_window *grant(struct fq_conn *conn, struct fq_region *region,
+                               enum fq_rights rights, uint64_t key)
 {
     struct fq_window *window;
     uint8_t token[FQ_TOKEN_BYTES];
-    check(fq_window_grant(conn, region, 0, fq_region_bytes(region), rights, &window, token, NULL) == 0);
+    check(fq_window_grant(conn, region, 0, fq_region_bytes(region), rights, &window, token, NULL) ==
+          0);
     window->key = key;
     return window;
 }
@@ -94,7 +95,8 @@ static void try_connection(const uint8_t *data, size_t size)
     struct fq_region *ring, *view;
     int pair[2];
     struct fq_incoming *incoming = calloc(1, sizeof *incoming);
-    check(incoming && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+    check(incoming &&
+          socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     incoming->fd = pair[0];
     incoming->passed_fd = -1;
     incoming->hello.transport = FQ_TRANSPORT_TCP;

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "fabric/faulty.h"
 
-#define WAIT_MS 5000
+#define WAIT_MS         5000
 #define EVENTS_PER_POLL 32
 
 #define die(...)                                                                                   \
@@ -48,7 +48,8 @@ void pair_open(struct pair *pair, enum pair_backend backend)
     pair_open_with(pair, backend, NULL);
 }
 
-void pair_open_with(struct pair *pair, enum pair_backend backend, const struct fq_fabric_params *params)
+void pair_open_with(struct pair *pair, enum pair_backend backend,
+                    const struct fq_fabric_params *params)
 {
     struct fq_err err = {0};
     memset(pair, 0, sizeof *pair);
@@ -105,8 +106,8 @@ struct fq_incoming *pair_incoming(struct pair *pair)
 void pair_connect_more(struct pair *pair, struct fq_conn **ret_c, struct fq_conn **ret_s)
 {
     struct fq_err err = {0};
-    const struct fq_connect_params params = {
-        .endpoint = &pair->endpoint, .deadline_us = fq_mono_us() + WAIT_MS * 1000};
+    const struct fq_connect_params params = {.endpoint = &pair->endpoint,
+                                             .deadline_us = fq_mono_us() + WAIT_MS * 1000};
     if (fq_conn_open(pair->client.fabric, &params, ret_c, &err) < 0) {
         die("connect: %s", err.text);
     }
@@ -220,12 +221,14 @@ void pair_event_free(struct pair_event *event)
     event->text = NULL;
 }
 
-void pair_window(struct pair *pair, struct fq_conn *from, struct fq_conn *to, struct fq_region *region,
-                 enum fq_rights rights, struct fq_window **ret_window, struct fq_remote **ret_remote)
+void pair_window(struct pair *pair, struct fq_conn *from, struct fq_conn *to,
+                 struct fq_region *region, enum fq_rights rights, struct fq_window **ret_window,
+                 struct fq_remote **ret_remote)
 {
     uint8_t token[FQ_TOKEN_BYTES];
     struct fq_err err = {0};
-    if (fq_window_grant(from, region, 0, fq_region_bytes(region), rights, ret_window, token, &err) < 0 ||
+    if (fq_window_grant(from, region, 0, fq_region_bytes(region), rights, ret_window, token, &err) <
+            0 ||
         fq_conn_send(from, token, sizeof token) < 0) {
         die("grant: %s", err.text);
     }

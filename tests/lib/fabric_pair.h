@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two fabrics of one back end in one process, a listener, and connections between them: what the
- * conformance suite runs on. Every wait is bounded; a wait that fails aborts the test with its place.
+ * conformance suite runs on. Every wait is bounded; a wait that fails aborts the test with its
+ * place.
  */
 #ifndef FQ_TESTS_FABRIC_PAIR_H
 #define FQ_TESTS_FABRIC_PAIR_H
@@ -39,7 +40,8 @@ struct pair {
 const char *pair_name(enum pair_backend backend);
 enum fq_transport pair_transport(enum pair_backend backend);
 void pair_open(struct pair *pair, enum pair_backend backend);
-void pair_open_with(struct pair *pair, enum pair_backend backend, const struct fq_fabric_params *params);
+void pair_open_with(struct pair *pair, enum pair_backend backend,
+                    const struct fq_fabric_params *params);
 struct fq_fabric *pair_fabric(enum pair_backend backend, const struct fq_fabric_params *params);
 void pair_close(struct pair *pair);
 /* Connects pair->c and pair->s; both CONNECTED events are consumed. */
@@ -61,8 +63,9 @@ bool pair_has(const struct pair_side *side, const struct fq_conn *conn, enum fq_
 struct fq_incoming *pair_incoming(struct pair *pair);
 
 /* Grants from `from` and carries the token to the other end, which opens it. */
-void pair_window(struct pair *pair, struct fq_conn *from, struct fq_conn *to, struct fq_region *region,
-                 enum fq_rights rights, struct fq_window **ret_window, struct fq_remote **ret_remote);
+void pair_window(struct pair *pair, struct fq_conn *from, struct fq_conn *to,
+                 struct fq_region *region, enum fq_rights rights, struct fq_window **ret_window,
+                 struct fq_remote **ret_remote);
 
 /* Open descriptors and lines of /proc/self/maps of this process. */
 size_t count_fds(void);

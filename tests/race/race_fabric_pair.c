@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two threads of one process, each with a fabric of its own, exchange writes, notifies and messages through
- * shm and tcp, sleeping on their descriptors. Regions are shared by reference count, an incoming
- * connection is handed from the listening thread to the other. Under ThreadSanitizer the shared rings must
- * show no race, and no wake-up may be lost. A third thread looks at an aligned word that is written all
- * the time: it is never seen half written.
+ * Two threads of one process, each with a fabric of its own, exchange writes, notifies and messages
+ * through shm and tcp, sleeping on their descriptors. Regions are shared by reference count, an
+ * incoming connection is handed from the listening thread to the other. Under ThreadSanitizer the
+ * shared rings must show no race, and no wake-up may be lost. A third thread looks at an aligned
+ * word that is written all the time: it is never seen half written.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -16,9 +16,9 @@
 #include "base/clock.h"
 #include "fabric/fabric.h"
 
-#define ROUNDS 3000u
+#define ROUNDS     3000u
 #define RING_BYTES (64u << 10)
-#define WORD_AT (RING_BYTES - 64)
+#define WORD_AT    (RING_BYTES - 64)
 
 #define check(what)                                                                                \
     do {                                                                                           \
@@ -114,11 +114,17 @@ static void client_main(struct fq_fabric *fabric, struct fq_conn *conn)
     for (uint32_t i = 0; i < ROUNDS; i++) {
         uint64_t words[8];
         memset(words, (int)(i & 0xff), sizeof words);
-        const struct fq_op ops[] = {
-            {.type = FQ_OP_WRITE, .remote = remote, .remote_offset = WORD_AT, .local = words,
-             .length = sizeof words},
-            {.type = FQ_OP_WRITE_NOTIFY, .remote = remote, .region = local,
-             .local = fq_region_base(local), .length = i % 5000, .imm = i}};
+        const struct fq_op ops[] = {{.type = FQ_OP_WRITE,
+                                     .remote = remote,
+                                     .remote_offset = WORD_AT,
+                                     .local = words,
+                                     .length = sizeof words},
+                                    {.type = FQ_OP_WRITE_NOTIFY,
+                                     .remote = remote,
+                                     .region = local,
+                                     .local = fq_region_base(local),
+                                     .length = i % 5000,
+                                     .imm = i}};
         check(fq_conn_post(conn, ops, 2) == 2);
         event = expect(fabric, FQ_EVENT_MESSAGE);
         check(memcmp(event.data, &i, sizeof i) == 0);

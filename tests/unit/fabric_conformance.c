@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every fabric must do, tried on each: order, notify after bytes, bounds, rights, tokens, revoked
- * windows, mirrored rings, files, back-pressure, sleep and wake. One set of tests; the parameter is the
- * back end, plain and inside the fault-injecting decorator with no faults.
+ * What every fabric must do, tried on each: order, notify after bytes, bounds, rights, tokens,
+ * revoked windows, mirrored rings, files, back-pressure, sleep and wake. One set of tests; the
+ * parameter is the back end, plain and inside the fault-injecting decorator with no faults.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -65,8 +65,8 @@ for_each_backend(conformance, hello_and_reply_are_carried_unchanged)
     cr_assert_eq(fq_incoming_shard(incoming), 7);
     cr_assert_eq(fq_incoming_transport(incoming), pair_transport(*backend));
     int context;
-    cr_assert_eq(fq_fabric_adopt(p.server.fabric, incoming, reply, sizeof reply, &context, &p.s, &err),
-                 0);
+    cr_assert_eq(
+        fq_fabric_adopt(p.server.fabric, incoming, reply, sizeof reply, &context, &p.s, &err), 0);
     cr_assert_eq(fq_conn_context(p.s), &context);
     struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_CONNECTED);
     cr_assert_eq(event.event.length, sizeof reply);
@@ -140,7 +140,11 @@ for_each_backend(conformance, what_was_done_is_counted)
     void *here = fq_region_base(local);
     const struct fq_op ops[] = {
         {.type = FQ_OP_WRITE, .remote = remote, .region = local, .local = here, .length = 1000},
-        {.type = FQ_OP_WRITE_NOTIFY, .remote = remote, .region = local, .local = here, .length = 24},
+        {.type = FQ_OP_WRITE_NOTIFY,
+         .remote = remote,
+         .region = local,
+         .local = here,
+         .length = 24},
         {.type = FQ_OP_WRITE_NOTIFY},
         {.type = FQ_OP_READ, .remote = view_remote, .region = local, .local = here, .length = 300},
         {.type = FQ_OP_SEND, .local = here, .length = 50}};
@@ -203,7 +207,8 @@ for_each_backend(conformance, a_listener_that_never_answers_ends_by_the_deadline
     const struct fq_connect_params params = {.endpoint = &p.endpoint, .deadline_us = begin + 50000};
     cr_assert_eq(fq_conn_open(p.client.fabric, &params, &p.c, &err), 0);
     cr_assert_leq(fq_fabric_next_deadline_us(p.client.fabric), begin + 50000);
-    struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_DISCONNECTED); /* nobody polls the listener */
+    struct pair_event event =
+        pair_wait(&p, p.c, FQ_EVENT_DISCONNECTED); /* nobody polls the listener */
     cr_assert_eq(event.event.status, FLASHQ_ERR_TIMED_OUT);
     cr_assert_geq(fq_mono_us(), begin + 50000);
     pair_event_free(&event);
@@ -221,7 +226,8 @@ for_each_backend(conformance, messages_of_all_sizes_arrive_in_order_and_whole)
     pair_connect(&p);
     fq_prng_seed(&prng, seed);
     for (unsigned i = 0; i < 300; i++) {
-        size_t length = i < 10 ? edges[i] : (size_t)fq_prng_below(&prng, i % 7 ? 200 : sizeof bytes);
+        size_t length =
+            i < 10 ? edges[i] : (size_t)fq_prng_below(&prng, i % 7 ? 200 : sizeof bytes);
         memset(bytes, (int)i, length);
         struct fq_conn *from = i & 1 ? p.c : p.s, *to = i & 1 ? p.s : p.c;
         cr_assert_eq(fq_conn_send(from, bytes, length), 0);
@@ -236,8 +242,8 @@ for_each_backend(conformance, messages_of_all_sizes_arrive_in_order_and_whole)
     pair_close(&p);
 }
 
-/* Each write stamps a counter; when notify i is delivered, everything up to i must be there, and the
- * notifies and messages come in the order they were posted. */
+/* Each write stamps a counter; when notify i is delivered, everything up to i must be there, and
+ * the notifies and messages come in the order they were posted. */
 for_each_backend(conformance, a_notify_comes_after_the_bytes_written_before_it)
 {
     struct pair p;
@@ -254,12 +260,21 @@ for_each_backend(conformance, a_notify_comes_after_the_bytes_written_before_it)
     for (uint32_t i = 0; i < 200; i++) {
         size_t length = sizes[i % 4];
         memset(here + i % 4 * (MIB / 4), (int)i, length);
-        const struct fq_op ops[] = {
-            {.type = FQ_OP_WRITE, .remote = remote, .remote_offset = i % 4 * (MIB / 4),
-             .region = local, .local = here + i % 4 * (MIB / 4), .length = length},
-            {.type = FQ_OP_WRITE_NOTIFY, .remote = remote, .remote_offset = MIB - 8, .local = &i,
-             .length = 4, .imm = i, .signaled = true, .cookie = i},
-            {.type = FQ_OP_SEND, .local = &i, .length = 4}};
+        const struct fq_op ops[] = {{.type = FQ_OP_WRITE,
+                                     .remote = remote,
+                                     .remote_offset = i % 4 * (MIB / 4),
+                                     .region = local,
+                                     .local = here + i % 4 * (MIB / 4),
+                                     .length = length},
+                                    {.type = FQ_OP_WRITE_NOTIFY,
+                                     .remote = remote,
+                                     .remote_offset = MIB - 8,
+                                     .local = &i,
+                                     .length = 4,
+                                     .imm = i,
+                                     .signaled = true,
+                                     .cookie = i},
+                                    {.type = FQ_OP_SEND, .local = &i, .length = 4}};
         cr_assert_eq(fq_conn_post(p.c, ops, 3), 3);
         while (messages <= i) {
             struct pair_event event = pair_wait(&p, p.s, FQ_EVENT_NOTIFY);
@@ -311,14 +326,19 @@ for_each_backend(conformance, reads_bring_the_bytes_of_all_sizes)
     fq_random_bytes(fq_region_base(view), 4 * MIB);
     pair_window(&p, p.s, p.c, view, FQ_RIGHT_READ, &window, &remote);
     cr_assert_eq(fq_remote_bytes(remote), 4 * MIB);
-    static const size_t at[][2] = {{0, 1}, {8, 64}, {100, 4096}, {1, 4 * MIB - 1}, {0, 4 * MIB},
-                                   {4 * MIB - 1, 1}, {4 * MIB, 0}};
+    static const size_t at[][2] = {{0, 1},       {8, 64},          {100, 4096}, {1, 4 * MIB - 1},
+                                   {0, 4 * MIB}, {4 * MIB - 1, 1}, {4 * MIB, 0}};
     uint8_t *here = fq_region_base(local);
     const uint8_t *there = fq_region_base(view);
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
         memset(here, 0, 4 * MIB);
-        const struct fq_op op = {.type = FQ_OP_READ, .remote = remote, .remote_offset = at[i][0],
-                                 .region = local, .local = here, .length = at[i][1], .cookie = i};
+        const struct fq_op op = {.type = FQ_OP_READ,
+                                 .remote = remote,
+                                 .remote_offset = at[i][0],
+                                 .region = local,
+                                 .local = here,
+                                 .length = at[i][1],
+                                 .cookie = i};
         cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
         struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
         cr_assert_eq(event.event.cookie, i);
@@ -337,14 +357,19 @@ for_each_backend(conformance, several_reads_in_flight_complete_with_their_own_by
     struct fq_remote *remote;
     pair_open(&p, *backend);
     pair_connect(&p);
-    struct fq_region *view = region(MIB, FQ_REGION_PEER_READS), *local = region(MIB, FQ_REGION_LOCAL);
+    struct fq_region *view = region(MIB, FQ_REGION_PEER_READS),
+                     *local = region(MIB, FQ_REGION_LOCAL);
     fq_random_bytes(fq_region_base(view), MIB);
     pair_window(&p, p.s, p.c, view, FQ_RIGHT_READ, &window, &remote);
     struct fq_op ops[64];
     uint8_t *here = fq_region_base(local);
     for (size_t i = 0; i < 64; i++) {
-        ops[i] = (struct fq_op){.type = FQ_OP_READ, .remote = remote, .remote_offset = i * 16384,
-                                .region = local, .local = here + i * 16384, .length = 16384,
+        ops[i] = (struct fq_op){.type = FQ_OP_READ,
+                                .remote = remote,
+                                .remote_offset = i * 16384,
+                                .region = local,
+                                .local = here + i * 16384,
+                                .length = 16384,
                                 .cookie = i};
     }
     cr_assert_eq(fq_conn_post(p.c, ops, 64), 64);
@@ -367,7 +392,8 @@ for_each_backend(conformance, one_byte_outside_the_window_is_refused_here)
     pair_open(&p, *backend);
     pair_connect(&p);
     struct fq_region *regions[] = {region(8192, 0), region(8192, FQ_REGION_MIRRORED),
-                                   region(8192, FQ_REGION_PEER_READS), region(MIB, FQ_REGION_LOCAL)};
+                                   region(8192, FQ_REGION_PEER_READS),
+                                   region(MIB, FQ_REGION_LOCAL)};
     pair_window(&p, p.s, p.c, regions[0], FQ_RIGHT_WRITE, &windows[0], &plain);
     pair_window(&p, p.s, p.c, regions[1], FQ_RIGHT_WRITE, &windows[1], &ring);
     pair_window(&p, p.s, p.c, regions[2], FQ_RIGHT_READ, &windows[2], &view);
@@ -397,14 +423,20 @@ for_each_backend(conformance, one_byte_outside_the_window_is_refused_here)
         {NULL, FQ_OP_WRITE_NOTIFY, 0, 8, FLASHQ_ERR_INVALID},
     };
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
-        const struct fq_op op = {.type = tries[i].type, .remote = tries[i].remote,
-                                 .remote_offset = tries[i].offset, .region = regions[3],
-                                 .local = fq_region_base(regions[3]), .length = tries[i].length};
+        const struct fq_op op = {.type = tries[i].type,
+                                 .remote = tries[i].remote,
+                                 .remote_offset = tries[i].offset,
+                                 .region = regions[3],
+                                 .local = fq_region_base(regions[3]),
+                                 .length = tries[i].length};
         cr_assert_eq(fq_conn_post(p.c, &op, 1), tries[i].expected, "%s: try %zu",
                      pair_name(*backend), i);
     }
-    struct fq_op foreign = {.type = FQ_OP_WRITE, .remote = plain, .region = regions[0],
-                            .local = (uint8_t *)fq_region_base(regions[3]), .length = 100};
+    struct fq_op foreign = {.type = FQ_OP_WRITE,
+                            .remote = plain,
+                            .region = regions[0],
+                            .local = (uint8_t *)fq_region_base(regions[3]),
+                            .length = 100};
     cr_assert_eq(fq_conn_post(p.c, &foreign, 1), FLASHQ_ERR_INVALID, "local is not in its region");
     cr_assert_eq(fq_conn_post(p.s, &foreign, 1), FLASHQ_ERR_INVALID, "another connection's window");
     cr_assert_eq(fq_conn_send(p.c, "alive", 5), 0);
@@ -430,11 +462,16 @@ for_each_backend(conformance, what_may_not_be_granted_is_refused)
         struct fq_region *region;
         uint64_t offset, bytes;
         unsigned rights;
-    } tries[] = {{plain, 0, 8193, FQ_RIGHT_WRITE},          {plain, 8192, 1, FQ_RIGHT_WRITE},
-                 {plain, 0, 0, FQ_RIGHT_WRITE},             {plain, UINT64_MAX, 2, FQ_RIGHT_WRITE},
-                 {plain, 0, 8192, 0},                       {plain, 0, 8192, 4},
-                 {plain, 0, 8192, FQ_RIGHT_READ},           {view, 0, 8192, FQ_RIGHT_WRITE},
-                 {view, 0, 8192, FQ_RIGHT_READ | FQ_RIGHT_WRITE}, {local, 0, 8192, FQ_RIGHT_WRITE}};
+    } tries[] = {{plain, 0, 8193, FQ_RIGHT_WRITE},
+                 {plain, 8192, 1, FQ_RIGHT_WRITE},
+                 {plain, 0, 0, FQ_RIGHT_WRITE},
+                 {plain, UINT64_MAX, 2, FQ_RIGHT_WRITE},
+                 {plain, 0, 8192, 0},
+                 {plain, 0, 8192, 4},
+                 {plain, 0, 8192, FQ_RIGHT_READ},
+                 {view, 0, 8192, FQ_RIGHT_WRITE},
+                 {view, 0, 8192, FQ_RIGHT_READ | FQ_RIGHT_WRITE},
+                 {local, 0, 8192, FQ_RIGHT_WRITE}};
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
         cr_assert_eq(fq_window_grant(p.s, tries[i].region, tries[i].offset, tries[i].bytes,
                                      (enum fq_rights)tries[i].rights, &window, token, &err),
@@ -446,8 +483,8 @@ for_each_backend(conformance, what_may_not_be_granted_is_refused)
     pair_close(&p);
 }
 
-/* A token that was made up, belongs to another connection or asks for more opens nothing, or what it opens
- * breaks the connection at its first use and touches no byte. */
+/* A token that was made up, belongs to another connection or asks for more opens nothing, or what
+ * it opens breaks the connection at its first use and touches no byte. */
 for_each_backend(conformance, foreign_and_random_tokens_give_nothing)
 {
     struct pair p;
@@ -466,7 +503,8 @@ for_each_backend(conformance, foreign_and_random_tokens_give_nothing)
     memset(random_token, 0, sizeof random_token);
     cr_assert_lt(fq_remote_open(p.c, random_token, FQ_RIGHT_WRITE, &remote, &err), 0);
     pair_poll(&p.client);
-    cr_assert_eq(fq_remote_open(p.c, token, FQ_RIGHT_READ, &remote, &err), FLASHQ_ERR_NOT_PERMITTED);
+    cr_assert_eq(fq_remote_open(p.c, token, FQ_RIGHT_READ, &remote, &err),
+                 FLASHQ_ERR_NOT_PERMITTED);
     for (int i = 0; i < 2; i++) {
         struct fq_conn *conn = i ? p.c : c2;
         if (i) {
@@ -515,8 +553,8 @@ for_each_backend(conformance, a_revoked_window_fails_at_the_initiator)
     pair_close(&p);
 }
 
-/* One that was on its way: over tcp the peer refuses it and the connection breaks, as a queue pair does;
- * over shm it lands in memory that the owner never looks at again. */
+/* One that was on its way: over tcp the peer refuses it and the connection breaks, as a queue pair
+ * does; over shm it lands in memory that the owner never looks at again. */
 for_each_backend(conformance, a_write_that_crosses_a_revocation_reaches_nothing_of_the_owner)
 {
     struct pair p;
@@ -551,7 +589,8 @@ for_each_backend(conformance, a_mirrored_ring_takes_batches_across_its_end)
     pair_open(&p, *backend);
     pair_connect(&p);
     const size_t bytes = 64 << 10;
-    struct fq_region *ring = region(bytes, FQ_REGION_MIRRORED), *local = region(bytes, FQ_REGION_LOCAL);
+    struct fq_region *ring = region(bytes, FQ_REGION_MIRRORED),
+                     *local = region(bytes, FQ_REGION_LOCAL);
     pair_window(&p, p.s, p.c, ring, FQ_RIGHT_WRITE, &window, &remote);
     const uint8_t *there = fq_region_base(ring);
     uint8_t *here = fq_region_base(local);
@@ -561,9 +600,13 @@ for_each_backend(conformance, a_mirrored_ring_takes_batches_across_its_end)
     for (uint32_t i = 0; i < 200; i++) {
         size_t length = 1 + (size_t)fq_prng_below(&prng, 30000);
         fq_random_bytes(here, length);
-        const struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .remote = remote,
-                                 .remote_offset = position % bytes, .region = local, .local = here,
-                                 .length = length, .imm = i};
+        const struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY,
+                                 .remote = remote,
+                                 .remote_offset = position % bytes,
+                                 .region = local,
+                                 .local = here,
+                                 .length = length,
+                                 .imm = i};
         cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
         expect(&p, p.s, FQ_EVENT_NOTIFY, i);
         cr_assert_eq(memcmp(there + position % bytes, here, length), 0);
@@ -601,8 +644,9 @@ for_each_backend(conformance, a_file_is_read_through_its_window_and_never_writte
     cr_assert_eq(fq_region_wrap_file(fd, map, 3 * MIB, note_release, &one, &file_region, &err), 0);
     cr_assert_eq(fq_window_grant(p.c, file_region, 0, 4096, FQ_RIGHT_READ, &window, token, &err),
                  FLASHQ_ERR_INVALID, "the side that connected may not grant files");
-    cr_assert_eq(fq_window_grant(p.s, file_region, 4096, 2 * MIB + 100, FQ_RIGHT_READ, &window, token,
-                                 &err), 0, "%s", err.text);
+    cr_assert_eq(
+        fq_window_grant(p.s, file_region, 4096, 2 * MIB + 100, FQ_RIGHT_READ, &window, token, &err),
+        0, "%s", err.text);
     cr_assert_eq(fq_conn_send(p.s, token, sizeof token), 0);
     struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_MESSAGE);
     cr_assert_eq(fq_remote_open(p.c, event.bytes, FQ_RIGHT_WRITE, &remote, &err),
@@ -610,8 +654,11 @@ for_each_backend(conformance, a_file_is_read_through_its_window_and_never_writte
     cr_assert_eq(fq_remote_open(p.c, event.bytes, FQ_RIGHT_READ, &remote, &err), 0, "%s", err.text);
     pair_event_free(&event);
     map[4096] = 77; /* the owner appends after the peer has mapped it */
-    const struct fq_op op = {.type = FQ_OP_READ, .remote = remote, .region = local,
-                             .local = fq_region_base(local), .length = 2 * MIB + 100};
+    const struct fq_op op = {.type = FQ_OP_READ,
+                             .remote = remote,
+                             .region = local,
+                             .local = fq_region_base(local),
+                             .length = 2 * MIB + 100};
     cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
     event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
     cr_assert_eq(memcmp(fq_region_base(local), map + 4096, 2 * MIB + 100), 0);
@@ -644,15 +691,25 @@ for_each_backend(conformance, operations_larger_than_a_frame)
     pair_window(&p, p.s, p.c, view, FQ_RIGHT_READ, &view_window, &view_remote);
     fq_random_bytes(fq_region_base(local), bytes);
     fq_random_bytes(fq_region_base(view), bytes);
-    struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .remote = remote, .remote_offset = 1, .region = local,
-                       .local = fq_region_base(local), .length = bytes - 1, .imm = 3, .cookie = 1,
+    struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY,
+                       .remote = remote,
+                       .remote_offset = 1,
+                       .region = local,
+                       .local = fq_region_base(local),
+                       .length = bytes - 1,
+                       .imm = 3,
+                       .cookie = 1,
                        .signaled = true};
     cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
     expect(&p, p.s, FQ_EVENT_NOTIFY, 3);
     cr_assert_eq(memcmp((uint8_t *)fq_region_base(ring) + 1, fq_region_base(local), bytes - 1), 0);
     struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
-    op = (struct fq_op){.type = FQ_OP_READ, .remote = view_remote, .region = local,
-                        .local = fq_region_base(local), .length = bytes, .cookie = 2};
+    op = (struct fq_op){.type = FQ_OP_READ,
+                        .remote = view_remote,
+                        .region = local,
+                        .local = fq_region_base(local),
+                        .length = bytes,
+                        .cookie = 2};
     cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
     event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
     cr_assert_eq(event.event.cookie, 2);
@@ -664,8 +721,8 @@ for_each_backend(conformance, operations_larger_than_a_frame)
     pair_close(&p);
 }
 
-/* More windows than a socket holds descriptors for, to a peer that does not poll meanwhile: each token can
- * be opened when it arrives, and what is revoked cannot. */
+/* More windows than a socket holds descriptors for, to a peer that does not poll meanwhile: each
+ * token can be opened when it arrives, and what is revoked cannot. */
 for_each_backend(conformance, many_windows_granted_at_once)
 {
     struct pair p;
@@ -679,8 +736,8 @@ for_each_backend(conformance, many_windows_granted_at_once)
     struct fq_region *ring = region(4096, 0);
     size_t fds = count_fds();
     for (uint32_t i = 0; i < COUNT; i++) {
-        cr_assert_eq(fq_window_grant(p.s, ring, 0, 4096, FQ_RIGHT_WRITE, &windows[i], token, &err), 0,
-                     "%u: %s", i, err.text);
+        cr_assert_eq(fq_window_grant(p.s, ring, 0, 4096, FQ_RIGHT_WRITE, &windows[i], token, &err),
+                     0, "%u: %s", i, err.text);
         int r = fq_conn_send(p.s, token, sizeof token);
         while (r == FLASHQ_ERR_AGAIN) {
             struct pair_event event = pair_wait(&p, p.s, FQ_EVENT_WRITABLE);
@@ -691,8 +748,8 @@ for_each_backend(conformance, many_windows_granted_at_once)
     }
     for (uint32_t i = 0; i < COUNT; i++) {
         struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_MESSAGE);
-        cr_assert_eq(fq_remote_open(p.c, event.bytes, FQ_RIGHT_WRITE, &remotes[i], &err), 0, "%u: %s",
-                     i, err.text);
+        cr_assert_eq(fq_remote_open(p.c, event.bytes, FQ_RIGHT_WRITE, &remotes[i], &err), 0,
+                     "%u: %s", i, err.text);
         pair_event_free(&event);
     }
     cr_assert_eq(count_fds(), fds, "an opened window keeps no descriptor");

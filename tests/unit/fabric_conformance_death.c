@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every fabric when a peer dies, stops or forks, in every state of a connection, and what is left behind
- * after many connections. The peer is a forked process.
+ * Every fabric when a peer dies, stops or forks, in every state of a connection, and what is left
+ * behind after many connections. The peer is a forked process.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -96,7 +96,8 @@ static void kill_peer(pid_t pid)
 static void accept_peer(struct pair *p)
 {
     struct fq_err err = {0};
-    cr_assert_eq(fq_fabric_adopt(p->server.fabric, pair_incoming(p), NULL, 0, NULL, &p->s, &err), 0);
+    cr_assert_eq(fq_fabric_adopt(p->server.fabric, pair_incoming(p), NULL, 0, NULL, &p->s, &err),
+                 0);
     struct pair_event event = pair_wait(p, p->s, FQ_EVENT_CONNECTED);
     pair_event_free(&event);
 }
@@ -206,8 +207,12 @@ for_each_backend(death, completes_the_reads_in_flight_before_it_is_told)
     cr_assert_eq(fq_region_create(1 << 20, FQ_REGION_LOCAL, &local, &err), 0);
     pair_window(&p, p.s, p.c, view, FQ_RIGHT_READ, &window, &remote);
     for (uint64_t i = 0; i < 10; i++) {
-        const struct fq_op op = {.type = FQ_OP_READ, .remote = remote, .region = local,
-                                 .local = fq_region_base(local), .length = 1 << 20, .cookie = i};
+        const struct fq_op op = {.type = FQ_OP_READ,
+                                 .remote = remote,
+                                 .region = local,
+                                 .local = fq_region_base(local),
+                                 .length = 1 << 20,
+                                 .cookie = i};
         cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
     }
     fq_conn_close(p.s);
@@ -224,8 +229,8 @@ for_each_backend(death, completes_the_reads_in_flight_before_it_is_told)
     pair_close(&p);
 }
 
-/* case 28: a stopped process is not a dead one. Its kernel still answers, and what is posted meanwhile
- * (here until the queue is full) arrives when it continues. */
+/* case 28: a stopped process is not a dead one. Its kernel still answers, and what is posted
+ * meanwhile (here until the queue is full) arrives when it continues. */
 for_each_backend(death, is_not_what_a_stopped_peer_is)
 {
     struct pair p;
@@ -329,7 +334,8 @@ for_each_backend(death, many_connections_leave_no_descriptor_and_no_mapping)
         }
     }
     cr_assert_eq(count_fds(), fds, "%s", pair_name(*backend));
-    cr_assert_leq(count_maps(), maps + 2, "%s: %zu -> %zu", pair_name(*backend), maps, count_maps());
+    cr_assert_leq(count_maps(), maps + 2, "%s: %zu -> %zu", pair_name(*backend), maps,
+                  count_maps());
     fq_region_unref(ring);
     fq_region_unref(view);
     pair_close(&p);
@@ -384,8 +390,12 @@ Test(silence, ends_a_busy_connection_within_its_bound)
     pair_window(&p, p.s, p.c, view, FQ_RIGHT_READ, &window, &remote);
     pull_cable(fq_tcp_conn_of(p.c)->fd);
     pull_cable(fq_tcp_conn_of(p.s)->fd);
-    const struct fq_op op = {.type = FQ_OP_READ, .remote = remote, .region = local,
-                             .local = fq_region_base(local), .length = 100, .cookie = 5};
+    const struct fq_op op = {.type = FQ_OP_READ,
+                             .remote = remote,
+                             .region = local,
+                             .local = fq_region_base(local),
+                             .length = 100,
+                             .cookie = 5};
     int64_t begin = fq_mono_us();
     cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
     cr_assert_leq(fq_fabric_next_deadline_us(p.client.fabric), begin + 1000000);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every fabric must do when queues fill and sides sleep: back-pressure, waking, many idle connections.
+ * What every fabric must do when queues fill and sides sleep: back-pressure, waking, many idle
+ * connections.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -27,8 +28,8 @@ static void expect(struct pair *pair, struct fq_conn *conn, enum fq_event_type t
     pair_event_free(&event);
 }
 
-/* The peer does not poll: posting ends in AGAIN after a bounded amount; once it polls, WRITABLE comes
- * and everything that was taken has arrived in order. */
+/* The peer does not poll: posting ends in AGAIN after a bounded amount; once it polls, WRITABLE
+ * comes and everything that was taken has arrived in order. */
 for_each_backend(flow, a_peer_that_does_not_poll_gives_again_then_writable)
 {
     struct pair p;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Peers that keep to the handshake and to nothing after it: raw sockets that speak tcp frames, and raw
- * processes with a mapping of the shm rings. Each gets a code and a text, is counted, and is cut off;
- * another connection of the same fabric goes on.
+ * Peers that keep to the handshake and to nothing after it: raw sockets that speak tcp frames, and
+ * raw processes with a mapping of the shm rings. Each gets a code and a text, is counted, and is
+ * cut off; another connection of the same fabric goes on.
  */
 #include <criterion/criterion.h>
 #include <arpa/inet.h>
@@ -89,8 +89,9 @@ static void raw_open(struct raw *raw, enum pair_backend backend)
     }
     say_hello(raw, raw->ring_fd);
     struct fq_incoming *incoming = pair_incoming(&raw->pair);
-    cr_assert_eq(fq_fabric_adopt(raw->pair.server.fabric, incoming, NULL, 0, NULL, &raw->conn, &err),
-                 0, "%s", err.text);
+    cr_assert_eq(
+        fq_fabric_adopt(raw->pair.server.fabric, incoming, NULL, 0, NULL, &raw->conn, &err), 0,
+        "%s", err.text);
     struct pair_event event = pair_wait(&raw->pair, raw->conn, FQ_EVENT_CONNECTED);
     pair_event_free(&event);
     struct fq_reply_frame reply;
@@ -122,7 +123,8 @@ static void expect_cut(struct raw *raw, int code, const char *why)
 
 /* ---- tcp ------------------------------------------------------------------------------------ */
 
-static void put_frame(uint8_t out[FQ_TCP_HEADER_BYTES], const struct fq_tcp_frame *frame, uint8_t flags)
+static void put_frame(uint8_t out[FQ_TCP_HEADER_BYTES], const struct fq_tcp_frame *frame,
+                      uint8_t flags)
 {
     memset(out, 0, FQ_TCP_HEADER_BYTES);
     out[0] = frame->op;
@@ -168,24 +170,41 @@ Test(hostile_tcp, frames_that_lie_are_refused_counted_and_answered)
         {{.op = FQ_TCP_WRITE, .length = 8, .window = UINT32_MAX}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
         {{.op = FQ_TCP_READ, .length = 8, .window = 7}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
         {{.op = FQ_TCP_READ, .length = 8, .key = 1}, 0, FLASHQ_ERR_NOT_PERMITTED, RIGHTS},
-        {{.op = FQ_TCP_WRITE, .length = 8, .window = 1, .key = 1}, 0, FLASHQ_ERR_NOT_PERMITTED, RIGHTS},
+        {{.op = FQ_TCP_WRITE, .length = 8, .window = 1, .key = 1},
+         0,
+         FLASHQ_ERR_NOT_PERMITTED,
+         RIGHTS},
         {{.op = FQ_TCP_WRITE, .length = 4097, .key = 1}, 0, FLASHQ_ERR_OUT_OF_RANGE, BOUNDS},
-        {{.op = FQ_TCP_WRITE, .length = 1, .offset = 4096, .key = 1}, 0, FLASHQ_ERR_OUT_OF_RANGE,
+        {{.op = FQ_TCP_WRITE, .length = 1, .offset = 4096, .key = 1},
+         0,
+         FLASHQ_ERR_OUT_OF_RANGE,
          BOUNDS},
-        {{.op = FQ_TCP_WRITE_NOTIFY, .length = 8, .offset = UINT64_MAX - 3, .key = 1}, 0,
-         FLASHQ_ERR_OUT_OF_RANGE, BOUNDS},
-        {{.op = FQ_TCP_READ, .length = 2, .offset = 4095, .window = 1, .key = 1}, 0,
-         FLASHQ_ERR_OUT_OF_RANGE, BOUNDS},
+        {{.op = FQ_TCP_WRITE_NOTIFY, .length = 8, .offset = UINT64_MAX - 3, .key = 1},
+         0,
+         FLASHQ_ERR_OUT_OF_RANGE,
+         BOUNDS},
+        {{.op = FQ_TCP_READ, .length = 2, .offset = 4095, .window = 1, .key = 1},
+         0,
+         FLASHQ_ERR_OUT_OF_RANGE,
+         BOUNDS},
         {{.op = 0}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
         {{.op = 9}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
         {{.op = 255, .length = UINT32_MAX}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = FQ_TCP_SEND, .length = FQ_LIMIT_CONTROL_BYTES + 1}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+        {{.op = FQ_TCP_SEND, .length = FQ_LIMIT_CONTROL_BYTES + 1},
+         0,
+         FLASHQ_ERR_PROTOCOL,
+         MALFORMED},
         {{.op = FQ_TCP_SEND, .length = UINT32_MAX}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = FQ_TCP_WRITE, .length = FQ_LIMIT_FABRIC_FRAME_BYTES + 1, .key = 1}, 0,
-         FLASHQ_ERR_PROTOCOL, MALFORMED},
+        {{.op = FQ_TCP_WRITE, .length = FQ_LIMIT_FABRIC_FRAME_BYTES + 1, .key = 1},
+         0,
+         FLASHQ_ERR_PROTOCOL,
+         MALFORMED},
         {{.op = FQ_TCP_NOTIFY, .length = 1}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
         {{.op = FQ_TCP_READ_DATA, .length = 8}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = FQ_TCP_ERROR, .length = FQ_REASON_TEXT_BYTES + 1}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+        {{.op = FQ_TCP_ERROR, .length = FQ_REASON_TEXT_BYTES + 1},
+         0,
+         FLASHQ_ERR_PROTOCOL,
+         MALFORMED},
         {{.op = FQ_TCP_NOTIFY}, 1, FLASHQ_ERR_PROTOCOL, MALFORMED},
     };
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
@@ -197,8 +216,10 @@ Test(hostile_tcp, frames_that_lie_are_refused_counted_and_answered)
         raw_open(&raw, PAIR_TCP);
         cr_assert_eq(fq_region_create(4096, 0, &plain, &err), 0);
         cr_assert_eq(fq_region_create(4096, FQ_REGION_PEER_READS, &view, &err), 0);
-        cr_assert_eq(fq_window_grant(raw.conn, plain, 0, 4096, FQ_RIGHT_WRITE, &w0, token, &err), 0);
-        cr_assert_eq(fq_window_grant(raw.conn, view, 0, 4096, FQ_RIGHT_READ, &w1, view_token, &err), 0);
+        cr_assert_eq(fq_window_grant(raw.conn, plain, 0, 4096, FQ_RIGHT_WRITE, &w0, token, &err),
+                     0);
+        cr_assert_eq(fq_window_grant(raw.conn, view, 0, 4096, FQ_RIGHT_READ, &w1, view_token, &err),
+                     0);
         struct fq_tcp_frame frame = tries[i].frame;
         if (frame.key == 1) {
             frame.key = fq_load_le64((frame.window ? view_token : token) + 8);
@@ -234,7 +255,8 @@ Test(hostile_tcp, a_payload_that_goes_on_after_the_revocation_is_refused)
     raw_open(&raw, PAIR_TCP);
     memset(payload, 7, sizeof payload);
     cr_assert_eq(fq_region_create(1 << 20, 0, &plain, &err), 0);
-    cr_assert_eq(fq_window_grant(raw.conn, plain, 0, 1 << 20, FQ_RIGHT_WRITE, &window, token, &err), 0);
+    cr_assert_eq(fq_window_grant(raw.conn, plain, 0, 1 << 20, FQ_RIGHT_WRITE, &window, token, &err),
+                 0);
     const struct fq_tcp_frame frame = {
         .op = FQ_TCP_WRITE, .length = 200000, .key = fq_load_le64(token + 8)};
     put_frame(bytes, &frame, 0);
@@ -253,7 +275,8 @@ Test(hostile_tcp, a_payload_that_goes_on_after_the_revocation_is_refused)
     raw_close(&raw);
 }
 
-/* More reads than anybody answers, and the answers never fetched: bounded, and nobody else waits. */
+/* More reads than anybody answers, and the answers never fetched: bounded, and nobody else waits.
+ */
 Test(hostile_tcp, a_flood_of_reads_stops_being_received)
 {
     struct raw raw;
@@ -263,7 +286,8 @@ Test(hostile_tcp, a_flood_of_reads_stops_being_received)
     uint8_t token[FQ_TOKEN_BYTES], bytes[FQ_TCP_HEADER_BYTES];
     raw_open(&raw, PAIR_TCP);
     cr_assert_eq(fq_region_create(8 << 20, FQ_REGION_PEER_READS, &view, &err), 0);
-    cr_assert_eq(fq_window_grant(raw.conn, view, 0, 8 << 20, FQ_RIGHT_READ, &window, token, &err), 0);
+    cr_assert_eq(fq_window_grant(raw.conn, view, 0, 8 << 20, FQ_RIGHT_READ, &window, token, &err),
+                 0);
     const struct fq_tcp_frame frame = {
         .op = FQ_TCP_READ, .length = 8 << 20, .key = fq_load_le64(token + 8)};
     put_frame(bytes, &frame, 0);
@@ -277,7 +301,8 @@ Test(hostile_tcp, a_flood_of_reads_stops_being_received)
     struct fq_fabric_stats stats;
     fq_fabric_get_stats(raw.pair.server.fabric, &stats);
     cr_assert_leq(stats.reads_in, FQ_TCP_OWED_MAX + 8);
-    cr_assert_eq(fq_fabric_arm(raw.pair.server.fabric), 0, "it does not spin on what it will not read");
+    cr_assert_eq(fq_fabric_arm(raw.pair.server.fabric), 0,
+                 "it does not spin on what it will not read");
     struct pollfd fd = {.fd = fq_fabric_fd(raw.pair.server.fabric), .events = POLLIN};
     for (int i = 0; i < 10; i++) {
         pair_poll(&raw.pair.server);
@@ -343,8 +368,9 @@ Test(hostile_shm, rings_that_could_fault_are_not_mapped)
                           : open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
         raw.fd = raw_connect(&raw.pair.endpoint);
         say_hello(&raw, fd);
-        cr_assert_eq(fq_fabric_adopt(raw.pair.server.fabric, pair_incoming(&raw.pair), NULL, 0, NULL,
-                                     &conn, &err), FLASHQ_ERR_PROTOCOL, "try %d", i);
+        cr_assert_eq(fq_fabric_adopt(raw.pair.server.fabric, pair_incoming(&raw.pair), NULL, 0,
+                                     NULL, &conn, &err),
+                     FLASHQ_ERR_PROTOCOL, "try %d", i);
         struct fq_reply_frame reply;
         read_reply(&raw, &reply);
         cr_assert_eq(reply.status, FLASHQ_ERR_PROTOCOL);
@@ -379,15 +405,22 @@ Test(hostile_shm, rings_that_lie_cut_the_connection)
         uint8_t *bytes = raw.layout->bytes[0];
         uint64_t tail = 8;
         switch (i) {
-        case 0: tail = 4; break;                                   /* not a multiple of 8 */
-        case 1: tail = FQ_SHM_RING_BYTES + 8; break;               /* more than fits */
-        case 2: tail = UINT64_MAX - 7; break;                      /* it went back */
-        case 3: fq_store_le64(bytes, 99); break;                   /* unknown kind */
+        case 0: tail = 4; break;                     /* not a multiple of 8 */
+        case 1: tail = FQ_SHM_RING_BYTES + 8; break; /* more than fits */
+        case 2: tail = UINT64_MAX - 7; break;        /* it went back */
+        case 3: fq_store_le64(bytes, 99); break;     /* unknown kind */
         case 4: fq_store_le64(bytes, 0); break;
-        case 5: fq_store_le64(bytes, FQ_SHM_NOTIFY | 8 << 8); tail = 16; break; /* with a payload */
-        case 6: fq_store_le64(bytes, FQ_SHM_MESSAGE | 9 << 8); tail = 16; break; /* longer than there is */
+        case 5:
+            fq_store_le64(bytes, FQ_SHM_NOTIFY | 8 << 8);
+            tail = 16;
+            break; /* with a payload */
+        case 6:
+            fq_store_le64(bytes, FQ_SHM_MESSAGE | 9 << 8);
+            tail = 16;
+            break; /* longer than there is */
         case 7: fq_store_le64(bytes, FQ_SHM_MESSAGE | 0xffffffu << 8); break;
-        default: fq_store_le64(bytes, FQ_SHM_MESSAGE | (FQ_LIMIT_CONTROL_BYTES + 1) << 8);
+        default:
+            fq_store_le64(bytes, FQ_SHM_MESSAGE | (FQ_LIMIT_CONTROL_BYTES + 1) << 8);
             tail = FQ_SHM_RING_BYTES;
             break;
         }
@@ -489,8 +522,8 @@ Test(hostile_shm, windows_that_could_fault_are_not_opened)
         struct fq_err err = {0};
         uint8_t token[FQ_TOKEN_BYTES];
         send_grant(&raw, tries[i].fd, 1000 + i, tries[i].bytes, tries[i].flags);
-        const struct fq_token parsed = {.transport = FQ_TRANSPORT_SHM, .rights = FQ_RIGHT_READ,
-                                        .key = 1000 + i, .bytes = 8192};
+        const struct fq_token parsed = {
+            .transport = FQ_TRANSPORT_SHM, .rights = FQ_RIGHT_READ, .key = 1000 + i, .bytes = 8192};
         fq_token_encode(&parsed, token);
         cr_assert_eq(fq_remote_open(raw.conn, token, FQ_RIGHT_READ, &remote, &err),
                      FLASHQ_ERR_PROTOCOL, "try %zu: %s", i, err.text);
@@ -558,7 +591,8 @@ Test(hostile_shm, read_only_memory_really_is)
     cr_assert_eq(fq_window_grant(raw.conn, view, 0, 8192, FQ_RIGHT_READ, &window, token, &err), 0);
     int fd;
     bool is_bad;
-    cr_assert_eq(fq_sock_recv_fd(raw.fd, record, sizeof record, &fd, &is_bad), (ssize_t)sizeof record);
+    cr_assert_eq(fq_sock_recv_fd(raw.fd, record, sizeof record, &fd, &is_bad),
+                 (ssize_t)sizeof record);
     cr_assert_geq(fd, 0);
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int reopened = open(path, O_RDWR | O_CLOEXEC);
@@ -594,7 +628,8 @@ Test(hostile_shm, writable_memory_cannot_be_shrunk)
     cr_assert_eq(fq_window_grant(raw.conn, ring, 0, 8192, FQ_RIGHT_WRITE, &window, token, &err), 0);
     int fd;
     bool is_bad;
-    cr_assert_eq(fq_sock_recv_fd(raw.fd, record, sizeof record, &fd, &is_bad), (ssize_t)sizeof record);
+    cr_assert_eq(fq_sock_recv_fd(raw.fd, record, sizeof record, &fd, &is_bad),
+                 (ssize_t)sizeof record);
     cr_assert_lt(ftruncate(fd, 0), 0);
     cr_assert_lt(ftruncate(fd, 1 << 20), 0);
     /* A hole gives zeroes, not a fault: the owner reads on. */

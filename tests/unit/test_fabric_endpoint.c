@@ -53,9 +53,10 @@ static void refuses(const char *text, int code)
 
 Test(endpoint, what_is_not_one_is_refused_with_words)
 {
-    static const char *const wrong[] = {
-        "", " ", ":1", "h:", "h:x", "h:65536", "h:-1", "h: 1", "h:000001", "h:1x", "[::1", "[::1]x",
-        "[]:1", "tcp:", "shm:", "a/b:1", "a b", "http://h:1", "h:\n1", "\x80:1"};
+    static const char *const wrong[] = {"",        " ",      ":1",         "h:",       "h:x",
+                                        "h:65536", "h:-1",   "h: 1",       "h:000001", "h:1x",
+                                        "[::1",    "[::1]x", "[]:1",       "tcp:",     "shm:",
+                                        "a/b:1",   "a b",    "http://h:1", "h:\n1",    "\x80:1"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         refuses(wrong[i], FLASHQ_ERR_INVALID);
     }

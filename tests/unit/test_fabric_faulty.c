@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fault-injecting decorator: each fault happens, by seed, and no promise of a fabric is broken. */
+/* The fault-injecting decorator: each fault happens, by seed, and no promise of a fabric is broken.
+ */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
@@ -49,15 +50,21 @@ static void write_pattern(struct setup *s, uint32_t i)
     size_t length = 2 + i * 37 % 8000;
     uint8_t *here = fq_region_base(s->local);
     memset(here, (int)(i % 255 + 1), length);
-    const struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .remote = s->remote, .region = s->local,
-                             .local = here, .length = length, .imm = i, .cookie = i,
+    const struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY,
+                             .remote = s->remote,
+                             .region = s->local,
+                             .local = here,
+                             .length = length,
+                             .imm = i,
+                             .cookie = i,
                              .signaled = true};
     cr_assert_eq(fq_conn_post(s->pair.c, &op, 1), 1);
     struct pair_event event = pair_wait(&s->pair, s->pair.s, FQ_EVENT_NOTIFY);
     cr_assert_eq(event.event.imm, i);
     const uint8_t *there = fq_region_base(s->ring);
     for (size_t at = 0; at < length; at++) {
-        cr_assert_eq(there[at], (uint8_t)(i % 255 + 1), "notify %u, byte %zu of %zu", i, at, length);
+        cr_assert_eq(there[at], (uint8_t)(i % 255 + 1), "notify %u, byte %zu of %zu", i, at,
+                     length);
     }
     event = pair_wait(&s->pair, s->pair.c, FQ_EVENT_COMPLETED);
     cr_assert_eq(event.event.cookie, i);
@@ -105,8 +112,11 @@ for_each_faulty(a_torn_write_is_seen_in_parts)
     bool is_seen_torn = false;
     for (int i = 1; i < 100 && !is_seen_torn; i++) {
         memset(here, i, RING_BYTES);
-        const struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .remote = s.remote, .region = s.local,
-                                 .local = here, .length = RING_BYTES};
+        const struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY,
+                                 .remote = s.remote,
+                                 .region = s.local,
+                                 .local = here,
+                                 .length = RING_BYTES};
         cr_assert_eq(fq_conn_post(s.pair.c, &op, 1), 1);
         while (!pair_has(&s.pair.server, s.pair.s, FQ_EVENT_NOTIFY)) {
             pair_poll(&s.pair.client);
@@ -127,8 +137,12 @@ for_each_faulty(a_dropped_connection_completes_what_was_in_flight)
     const struct fq_fault_plan late = {.late_op = FQ_FAULT_CERTAIN, .delay_polls_max = 1000000};
     fq_fabric_faulty_set_plan(s.pair.client.fabric, &late);
     for (uint64_t i = 0; i < 5; i++) {
-        const struct fq_op op = {.type = FQ_OP_WRITE, .remote = s.remote, .region = s.local,
-                                 .local = fq_region_base(s.local), .length = 100, .cookie = i,
+        const struct fq_op op = {.type = FQ_OP_WRITE,
+                                 .remote = s.remote,
+                                 .region = s.local,
+                                 .local = fq_region_base(s.local),
+                                 .length = 100,
+                                 .cookie = i,
                                  .signaled = true};
         cr_assert_eq(fq_conn_post(s.pair.c, &op, 1), 1);
     }
@@ -156,8 +170,8 @@ for_each_faulty(a_refused_key_breaks_the_connection)
     const struct fq_fault_plan plan = {.key_refused = FQ_FAULT_CERTAIN};
     fq_fabric_faulty_set_plan(s.pair.client.fabric, &plan);
     cr_assert_eq(fq_conn_send(s.pair.c, "x", 1), 0, "a message needs no key");
-    const struct fq_op op = {.type = FQ_OP_WRITE, .remote = s.remote, .local = fq_region_base(s.local),
-                             .length = 8};
+    const struct fq_op op = {
+        .type = FQ_OP_WRITE, .remote = s.remote, .local = fq_region_base(s.local), .length = 8};
     cr_assert_eq(fq_conn_post(s.pair.c, &op, 1), FLASHQ_ERR_CLOSED);
     struct pair_event event = pair_wait(&s.pair, s.pair.c, FQ_EVENT_DISCONNECTED);
     cr_assert_eq(event.event.status, FLASHQ_ERR_NOT_PERMITTED);

@@ -94,9 +94,9 @@ Test(listener, strangers_get_a_hint_and_a_close)
         {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11, "does not speak TLS"},
         {"\x00\x00\x00\x2a\x00\x12\x00\x03", 8, "FlashQ broker"}, /* a Kafka client */
         {"\xff\xff\xff\xff\xff\xff\xff\xff", 8, "FlashQ broker"},
-        {"FQF1\x01\x00\xff\xff", 8, "FlashQ broker"},  /* a frame of 65535 bytes */
-        {"FQF1\x01\x00\x07\x00", 8, "FlashQ broker"},  /* shorter than its header */
-        {"FQF1\x01\x00\x51\x00", 8, "FlashQ broker"},  /* longer than a hello can be */
+        {"FQF1\x01\x00\xff\xff", 8, "FlashQ broker"}, /* a frame of 65535 bytes */
+        {"FQF1\x01\x00\x07\x00", 8, "FlashQ broker"}, /* shorter than its header */
+        {"FQF1\x01\x00\x51\x00", 8, "FlashQ broker"}, /* longer than a hello can be */
         {"INFO {\"x\":1}\r\n", 14, "FlashQ broker"},
     };
     char directory[] = "/tmp/flashq-listener-XXXXXX", shm[64];
@@ -113,7 +113,8 @@ Test(listener, strangers_get_a_hint_and_a_close)
             cr_assert_gt(fq_sock_send(fd, strangers[i].bytes, strangers[i].length), 0);
             size_t length = read_all(listener, fd, text, sizeof text);
             cr_assert_gt(length, 0);
-            cr_assert_not_null(strstr(text, strangers[i].told), "stranger %zu was told: %s", i, text);
+            cr_assert_not_null(strstr(text, strangers[i].told), "stranger %zu was told: %s", i,
+                               text);
             cr_assert_not_null(strstr(text, "flashq -b "), "%s", text);
             bool is_http = strstr(strangers[i].told, "HTTP") != NULL;
             cr_assert_eq(strncmp(text, "HTTP/1.1 400", 12) == 0, is_http);
@@ -226,7 +227,8 @@ Test(listener, a_silent_peer_goes_at_its_deadline_and_a_flood_of_them_is_bounded
     fq_listener_close(listener);
 }
 
-/* case 47: no descriptor left: the peer waits, nothing spins, and it goes on when there is one again. */
+/* case 47: no descriptor left: the peer waits, nothing spins, and it goes on when there is one
+ * again. */
 Test(listener, too_many_open_files_pauses_accepting)
 {
     const struct fq_endpoint endpoint = endpoint_of("tcp:127.0.0.1:0");
@@ -290,7 +292,8 @@ Test(listener, leftovers_of_a_killed_owner_do_not_stop_the_next)
     struct stat st;
     cr_assert_eq(stat(endpoint.path, &st), 0);
     cr_assert_eq(st.st_mode & 0777, 0600);
-    cr_assert_eq(fq_listener_open(&params, &listener, &err), FLASHQ_ERR_EXISTS, "in one process too");
+    cr_assert_eq(fq_listener_open(&params, &listener, &err), FLASHQ_ERR_EXISTS,
+                 "in one process too");
     fq_listener_close(listener);
     cr_assert_neq(access(endpoint.path, F_OK), 0);
     (void)snprintf(lock, sizeof lock, "%s.lock", endpoint.path);
@@ -324,8 +327,8 @@ Test(listener, two_starts_at_once_on_a_stale_socket_give_one_owner)
                 char byte;
                 close(go[1]);
                 (void)!read(go[0], &byte, 1);
-                int r = fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint}, &listener,
-                                         NULL);
+                int r = fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint},
+                                         &listener, NULL);
                 (void)!write(done[1], r == 0 ? "1" : r == FLASHQ_ERR_EXISTS ? "0" : "?", 1);
                 pause();
                 _exit(0);
@@ -406,8 +409,9 @@ Test(listener, unusual_modes_missing_folders_and_busy_ports)
     cr_assert_eq(st.st_mode & 0777, 0666);
     fq_listener_close(listener);
     cr_assert_eq(rmdir(directory), 0);
-    cr_assert_eq(fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint}, &listener, &err),
-                 FLASHQ_ERR_NOT_FOUND);
+    cr_assert_eq(
+        fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint}, &listener, &err),
+        FLASHQ_ERR_NOT_FOUND);
     endpoint = endpoint_of("tcp:127.0.0.1:0");
     listener = listen_on(&(struct fq_listen_params){.endpoint = &endpoint});
     cr_assert_neq(fq_listener_endpoint(listener)->port, 0);
@@ -417,8 +421,9 @@ Test(listener, unusual_modes_missing_folders_and_busy_ports)
     cr_assert_not_null(strstr(err.text, "127.0.0.1"), "%s", err.text);
     fq_listener_close(listener);
     endpoint = endpoint_of("rdma:127.0.0.1:1");
-    cr_assert_eq(fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint}, &listener, &err),
-                 FLASHQ_ERR_UNSUPPORTED);
+    cr_assert_eq(
+        fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint}, &listener, &err),
+        FLASHQ_ERR_UNSUPPORTED);
     cr_assert_eq(fq_listener_open(NULL, &listener, &err), FLASHQ_ERR_INVALID);
     fq_listener_close(NULL);
     fq_incoming_reject(NULL, 0, NULL);
@@ -457,7 +462,8 @@ Test(listener, names_resolve_or_fail_as_events)
     pair_close(&p);
 }
 
-/* A unix socket whose backlog is full refuses for the moment only: it is tried again, then it ends. */
+/* A unix socket whose backlog is full refuses for the moment only: it is tried again, then it ends.
+ */
 Test(listener, a_full_backlog_is_waited_for_until_the_deadline)
 {
     struct pair p;
@@ -518,7 +524,8 @@ Test(listener, addresses_of_version_6)
     p.listener = listener;
     p.endpoint = *fq_listener_endpoint(listener);
     pair_connect(&p);
-    cr_assert_eq(strncmp(fq_conn_peer_name(p.s), "tcp [::1]:", 10), 0, "%s", fq_conn_peer_name(p.s));
+    cr_assert_eq(strncmp(fq_conn_peer_name(p.s), "tcp [::1]:", 10), 0, "%s",
+                 fq_conn_peer_name(p.s));
     pair_close(&p);
 }
 

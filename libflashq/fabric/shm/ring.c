@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See ring.h. Sleeping: the consumer stores awake = 0 and then loads tail; the producer stores tail and
- * then loads awake. All four are sequentially consistent, so at least one of them sees the other:
- * no wake-up is lost. Room works the same way with `starved` and head.
+ * See ring.h. Sleeping: the consumer stores awake = 0 and then loads tail; the producer stores tail
+ * and then loads awake. All four are sequentially consistent, so at least one of them sees the
+ * other: no wake-up is lost. Room works the same way with `starved` and head.
  */
 #include "fabric/shm/ring.h"
 
@@ -12,7 +12,7 @@
 #include "base/limits.h"
 #include "flashq/error.h"
 
-#define MASK (FQ_SHM_RING_BYTES - 1)
+#define MASK       (FQ_SHM_RING_BYTES - 1)
 #define LENGTH_MAX FQ_LIMIT_CONTROL_BYTES
 
 _Static_assert((FQ_SHM_RING_BYTES & MASK) == 0, "a power of two");

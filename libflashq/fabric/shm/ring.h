@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two rings of an shm connection, in one memfd that both sides map: one producer and one consumer
- * process each. Both sides are hostile to each other: positions are kept privately, what is read from
- * the shared head is checked, entries are copied before they are looked at.
+ * The two rings of an shm connection, in one memfd that both sides map: one producer and one
+ * consumer process each. Both sides are hostile to each other: positions are kept privately, what
+ * is read from the shared head is checked, entries are copied before they are looked at.
  *
  *   [0, 2048)      head of the initiator's ring (initiator produces)
  *   [2048, 4096)   head of the acceptor's ring
@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FQ_SHM_RING_BYTES (128u << 10) /* a power of two; more than the largest message */
+#define FQ_SHM_RING_BYTES  (128u << 10) /* a power of two; more than the largest message */
 #define FQ_SHM_ENTRY_BYTES 8u
 
 /* The four words are written by: producer, consumer, both, both. */

@@ -4,12 +4,14 @@
  * notify or message is an entry in a shared ring (ring.h); the socket wakes sleepers and passes
  * descriptors (shm_link.c).
  *
- * A connection is active or idle. The rings of active ones are looked at in every poll; one on which
- * nothing happened for a while, and every one when the fabric is armed, becomes idle: its ring says so and
- * its peer pays a system call to wake it. So a thousand quiet connections cost a busy one nothing but
- * an epoll_wait now and then, and an idle process sleeps. Posting makes active again: an answer is likely.
+ * A connection is active or idle. The rings of active ones are looked at in every poll; one on
+ * which nothing happened for a while, and every one when the fabric is armed, becomes idle: its
+ * ring says so and its peer pays a system call to wake it. So a thousand quiet connections cost a
+ * busy one nothing but an epoll_wait now and then, and an idle process sleeps. Posting makes active
+ * again: an answer is likely.
  *
- * A peer whose ring or records lie is disconnected (PROTOCOL); nothing it does blocks or crashes us.
+ * A peer whose ring or records lie is disconnected (PROTOCOL); nothing it does blocks or crashes
+ * us.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,11 +24,11 @@
 #include "fabric/shm/shm.h"
 #include "fabric/sock.h"
 
-#define IDLE_AFTER_US 1000   /* an active connection without traffic becomes idle */
-#define SOCKETS_EVERY_US 20  /* how often a busy poll looks at the sockets of the idle */
+#define IDLE_AFTER_US     1000 /* an active connection without traffic becomes idle */
+#define SOCKETS_EVERY_US  20   /* how often a busy poll looks at the sockets of the idle */
 #define SOCKET_EVENTS_MAX 64
-#define ENTRIES_PER_POLL 4096
-#define WRITABLE_BYTES (FQ_SHM_RING_BYTES / 2 + 1024) /* room at which WRITABLE is told */
+#define ENTRIES_PER_POLL  4096
+#define WRITABLE_BYTES    (FQ_SHM_RING_BYTES / 2 + 1024) /* room at which WRITABLE is told */
 
 _Static_assert(WRITABLE_BYTES >= FQ_LIMIT_CONTROL_BYTES + 2 * FQ_SHM_ENTRY_BYTES,
                "after WRITABLE the largest message fits");
@@ -209,7 +211,8 @@ static void poll_conn(struct fq_shm_conn *conn, int64_t now_us)
     if (taken < 0) {
         return;
     }
-    if (conn->has_eof) { /* what it posted before is delivered, not what a child of it still posts */
+    if (conn->has_eof) { /* what it posted before is delivered, not what a child of it still posts
+                          */
         struct fq_shm_entry entry;
         if (conn->rx.head >= conn->eof_tail || fq_shm_rx_peek(&conn->rx, &entry) <= 0) {
             finish_eof(conn);

@@ -8,15 +8,15 @@
 #include "fabric/shm/ring.h"
 
 #define FQ_SHM_RECORD_BYTES 48
-#define FQ_SHM_PASSED_MAX 2
-#define FQ_SHM_RECORDS_MAX 8192 /* waiting for room in a socket */
+#define FQ_SHM_PASSED_MAX   2
+#define FQ_SHM_RECORDS_MAX  8192 /* waiting for room in a socket */
 
 /* What travels over the socket once the handshake is done. */
 enum fq_shm_record_type {
     FQ_SHM_RECORD_WAKE = 1,
-    FQ_SHM_RECORD_GRANT = 2,  /* with a descriptor */
+    FQ_SHM_RECORD_GRANT = 2, /* with a descriptor */
     FQ_SHM_RECORD_REVOKE = 3,
-    FQ_SHM_RECORD_CLOSE = 4   /* code, text; the last one */
+    FQ_SHM_RECORD_CLOSE = 4 /* code, text; the last one */
 };
 
 struct fq_shm_record {
@@ -29,41 +29,41 @@ struct fq_shm_record {
     int32_t code;
 };
 #define FQ_SHM_GRANT_MIRRORED 1u
-#define FQ_SHM_GRANT_FILE 2u
+#define FQ_SHM_GRANT_FILE     2u
 
 struct fq_shm_fabric {
     struct fq_fabric base;
-    struct fq_list active;     /* connections whose ring is looked at in every poll */
-    struct fq_list idle;       /* connections whose peer wakes us through the socket */
+    struct fq_list active; /* connections whose ring is looked at in every poll */
+    struct fq_list idle;   /* connections whose peer wakes us through the socket */
     struct fq_list connecting;
-    struct fq_list stuck;      /* a descriptor cannot be sent now, and no event will tell when */
+    struct fq_list stuck; /* a descriptor cannot be sent now, and no event will tell when */
     int64_t stuck_retry_us;
     size_t active_count;
-    bool is_armed;             /* the caller may have slept: look at the sockets in the next poll */
+    bool is_armed; /* the caller may have slept: look at the sockets in the next poll */
     int64_t sockets_seen_us;
 };
 
 struct fq_shm_conn {
     struct fq_conn base;
-    struct fq_list link;       /* fabric's active, idle or connecting */
+    struct fq_list link; /* fabric's active, idle or connecting */
     struct fq_list stuck;
     bool is_active;
-    bool has_eof;              /* the peer is gone: deliver what is in the ring, then disconnect */
-    bool needs_sync;           /* a record was sent since the last ring entry */
-    bool wants_output;         /* EPOLLOUT is on */
+    bool has_eof;      /* the peer is gone: deliver what is in the ring, then disconnect */
+    bool needs_sync;   /* a record was sent since the last ring entry */
+    bool wants_output; /* EPOLLOUT is on */
     int fd;
-    int ring_fd;               /* initiator, until the hello is sent; else -1 */
-    uint64_t eof_tail;         /* how far the ring went when the peer was gone */
-    int64_t busy_us;           /* when something last arrived or was posted */
-    int64_t retry_us;          /* connecting: the backlog was full */
-    int close_code;            /* from a CLOSE record */
+    int ring_fd;       /* initiator, until the hello is sent; else -1 */
+    uint64_t eof_tail; /* how far the ring went when the peer was gone */
+    int64_t busy_us;   /* when something last arrived or was posted */
+    int64_t retry_us;  /* connecting: the backlog was full */
+    int close_code;    /* from a CLOSE record */
     char close_text[FQ_REASON_TEXT_BYTES];
     struct fq_shm_layout *layout;
     struct fq_shm_tx tx;
     struct fq_shm_rx rx;
-    struct fq_list records;    /* waiting for room in the socket */
+    struct fq_list records; /* waiting for room in the socket */
     unsigned records_count;
-    struct fq_list grants;     /* received and not opened */
+    struct fq_list grants; /* received and not opened */
     unsigned grants_count;
     int passed[FQ_SHM_PASSED_MAX];
     unsigned passed_count;
@@ -108,7 +108,8 @@ int64_t fq_shm_connecting_next_us(const struct fq_shm_fabric *fabric);
 
 /* shm_link.c: records over the socket */
 /* Queues what the socket has no room for. 0, AGAIN (FQ_SHM_RECORDS_MAX wait already), NO_MEMORY, or
- * CLOSED (the next poll tells). `region` is referenced while its descriptor waits; NULL sends none. */
+ * CLOSED (the next poll tells). `region` is referenced while its descriptor waits; NULL sends none.
+ */
 int fq_shm_link_send(struct fq_shm_conn *conn, const struct fq_shm_record *record,
                      struct fq_region *region);
 void fq_shm_link_wake(struct fq_shm_conn *conn);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The handshake over the unix socket. The initiator makes the memfd of the two rings, so a peer's
- * connection costs the acceptor a mapping and one descriptor. connect(2) on a unix socket is immediate or
- * finds the backlog full; then it is tried again until the deadline.
+ * connection costs the acceptor a mapping and one descriptor. connect(2) on a unix socket is
+ * immediate or finds the backlog full; then it is tried again until the deadline.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,8 @@ static int try_connect(struct fq_shm_conn *conn, struct fq_err *err)
     if (fq_sock_would_block(errno)) {
         return 0;
     }
-    int code = errno == EACCES || errno == EPERM ? FLASHQ_ERR_NOT_PERMITTED : FLASHQ_ERR_UNREACHABLE;
+    int code =
+        errno == EACCES || errno == EPERM ? FLASHQ_ERR_NOT_PERMITTED : FLASHQ_ERR_UNREACHABLE;
     return fq_err_errno(err, code, errno, "connect to %s", conn->endpoint.path);
 }
 
@@ -89,7 +90,8 @@ static void init_conn(struct fq_shm_conn *conn)
     fq_list_init(&conn->grants);
 }
 
-int fq_shm_conn_open(struct fq_conn *base, const struct fq_connect_params *params, struct fq_err *err)
+int fq_shm_conn_open(struct fq_conn *base, const struct fq_connect_params *params,
+                     struct fq_err *err)
 {
     struct fq_shm_conn *conn = fq_shm_conn_of(base);
     init_conn(conn);
@@ -158,10 +160,13 @@ void fq_shm_connecting_event(struct fq_shm_conn *conn)
         return;
     }
     if (r == FLASHQ_ERR_CLOSED || r == FLASHQ_ERR_IO) {
-        (void)fq_shm_fail(conn, false, FLASHQ_ERR_UNREACHABLE, "%s closed the connection before it "
-                          "answered", conn->endpoint.path);
+        (void)fq_shm_fail(conn, false, FLASHQ_ERR_UNREACHABLE,
+                          "%s closed the connection before it "
+                          "answered",
+                          conn->endpoint.path);
     } else if (r < 0) {
-        (void)fq_shm_fail(conn, false, r, "%s does not speak FlashQ's protocol", conn->endpoint.path);
+        (void)fq_shm_fail(conn, false, r, "%s does not speak FlashQ's protocol",
+                          conn->endpoint.path);
     } else if (reply.status < 0) {
         (void)fq_shm_fail(conn, false, reply.status, "%s", reply.text);
     } else {
@@ -194,8 +199,8 @@ int64_t fq_shm_connecting_next_us(const struct fq_shm_fabric *fabric)
     int64_t first = INT64_MAX;
     for (struct fq_list *at = fabric->connecting.next; at != &fabric->connecting; at = at->next) {
         const struct fq_shm_conn *conn = fq_list_item(at, struct fq_shm_conn, link);
-        int64_t due = conn->base.deadline_us < conn->retry_us ? conn->base.deadline_us
-                                                              : conn->retry_us;
+        int64_t due =
+            conn->base.deadline_us < conn->retry_us ? conn->base.deadline_us : conn->retry_us;
         first = due < first ? due : first;
     }
     return first;

@@ -3,7 +3,8 @@
  * The socket of an shm connection after the handshake: fixed records that wake the peer, pass the
  * descriptors of windows, revoke them, and say why a connection ends. A record is one send, so it
  * arrives whole or not at all; what the socket has no room for waits in a list, and operations wait
- * behind it. What arrives is hostile: one descriptor per GRANT, a bounded number of unopened grants.
+ * behind it. What arrives is hostile: one descriptor per GRANT, a bounded number of unopened
+ * grants.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -87,7 +88,8 @@ static void watch_output(struct fq_shm_conn *conn, bool is_wanted)
     }
 }
 
-/* What brings us back to the waiting records: the socket has room again, or some time has passed. */
+/* What brings us back to the waiting records: the socket has room again, or some time has passed.
+ */
 static void wait_for(struct fq_shm_conn *conn, enum sent why)
 {
     struct fq_shm_fabric *fabric = fq_shm_fabric_of(conn->base.fabric);
@@ -203,8 +205,10 @@ static int receive_grant(struct fq_shm_conn *conn, const struct fq_shm_record *r
             close(fd);
         }
         fabric->stats.refused_malformed++;
-        return fq_shm_fail(conn, true, FLASHQ_ERR_PROTOCOL, fd < 0 ? "a grant without a descriptor"
-                           : "more grants than may wait to be opened (%u)", fabric->params.grants_max);
+        return fq_shm_fail(conn, true, FLASHQ_ERR_PROTOCOL,
+                           fd < 0 ? "a grant without a descriptor"
+                                  : "more grants than may wait to be opened (%u)",
+                           fabric->params.grants_max);
     }
     struct fq_shm_grant *grant = calloc(1, sizeof *grant);
     if (!grant) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Windows over shm: the grant passes the region's descriptor, opening maps it. Before a memfd of a peer
- * is mapped: it is on the kernel's own tmpfs, sealed against shrinking, growing and unsealing, exactly as
- * long as announced and fully allocated; so touching it raises no SIGBUS. The size of a file cannot be
- * sealed, so only the side that accepted the connection (the broker, whom its clients trust with
- * their data anyway) may grant one.
+ * Windows over shm: the grant passes the region's descriptor, opening maps it. Before a memfd of a
+ * peer is mapped: it is on the kernel's own tmpfs, sealed against shrinking, growing and unsealing,
+ * exactly as long as announced and fully allocated; so touching it raises no SIGBUS. The size of a
+ * file cannot be sealed, so only the side that accepted the connection (the broker, whom its
+ * clients trust with their data anyway) may grant one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,8 @@ static int check_sealed(int fd, uint64_t bytes, bool is_allocated, struct fq_err
         return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the peer's memory is not a memfd");
     }
     if (st.st_size < 0 || (uint64_t)st.st_size != bytes) {
-        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the peer's memory has another size than it said");
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
+                          "the peer's memory has another size than it said");
     }
     if (is_allocated && (uint64_t)st.st_blocks * 512 < bytes) {
         return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "the peer's memory is not allocated");
@@ -72,9 +73,10 @@ int fq_shm_grant(struct fq_window *window, uint8_t token[FQ_TOKEN_BYTES], struct
         .rights = window->rights};
     int r = fq_shm_link_send(fq_shm_conn_of(window->conn), &record, window->region);
     if (r < 0) {
-        return fq_err_set(err, r, r == FLASHQ_ERR_AGAIN
-                          ? "windows that wait to be sent to one peer: at most 8192"
-                          : "the window's descriptor cannot be sent");
+        return fq_err_set(err, r,
+                          r == FLASHQ_ERR_AGAIN
+                              ? "windows that wait to be sent to one peer: at most 8192"
+                              : "the window's descriptor cannot be sent");
     }
     fq_token_encode(&parsed, token);
     return 0;
@@ -89,7 +91,8 @@ void fq_shm_revoke(struct fq_window *window)
     if (r == FLASHQ_ERR_NO_MEMORY || r == FLASHQ_ERR_AGAIN) { /* who cannot be told is cut off */
         (void)fq_shm_fail(conn, true, r == FLASHQ_ERR_AGAIN ? FLASHQ_ERR_LIMIT : r,
                           "a window cannot be revoked: %s",
-                          r == FLASHQ_ERR_AGAIN ? "the peer does not read its socket" : "no memory");
+                          r == FLASHQ_ERR_AGAIN ? "the peer does not read its socket"
+                                                : "no memory");
     }
 }
 
@@ -162,8 +165,8 @@ static int map_file(struct fq_remote *remote, const struct fq_shm_grant *grant)
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t skip = grant->record.offset % page;
     size_t bytes = (size_t)(skip + grant->record.bytes);
-    uint8_t *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, grant->fd,
-                         (off_t)(grant->record.offset - skip));
+    uint8_t *base =
+        mmap(NULL, bytes, PROT_READ, MAP_SHARED, grant->fd, (off_t)(grant->record.offset - skip));
     if (base == MAP_FAILED) {
         return -errno;
     }
@@ -197,7 +200,8 @@ int fq_shm_remote_open(struct fq_remote *remote, const uint8_t token[FQ_TOKEN_BY
     if (r < 0) {
         return r;
     }
-    r = grant->record.flags & FQ_SHM_GRANT_FILE ? map_file(remote, grant) : map_memfd(remote, grant);
+    r = grant->record.flags & FQ_SHM_GRANT_FILE ? map_file(remote, grant)
+                                                : map_memfd(remote, grant);
     if (r < 0) {
         return fq_err_errno(err, fq_err_from_errno(-r), -r, "map a window of %llu bytes",
                             (unsigned long long)grant->record.bytes);

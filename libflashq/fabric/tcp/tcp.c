@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tcp back end: one-sided operations are frames that the peer's fabric code carries out straight into
- * or out of its regions. Sockets are level-triggered in one epoll set, so nothing is lost by sleeping;
- * connections with received bytes that found no room in a poll wait in `ready`.
+ * The tcp back end: one-sided operations are frames that the peer's fabric code carries out
+ * straight into or out of its regions. Sockets are level-triggered in one epoll set, so nothing is
+ * lost by sleeping; connections with received bytes that found no room in a poll wait in `ready`.
  *
  * Life and death: the kernel of a stopped peer still acknowledges, so a connection ends when it is
  * closed, when keepalive finds no host (idle), or when what was sent is retransmitted without any
- * acknowledgement for dead_after_us (busy). TCP_USER_TIMEOUT is not used: it also counts the time that a
- * living but stopped peer keeps its window closed.
+ * acknowledgement for dead_after_us (busy). TCP_USER_TIMEOUT is not used: it also counts the time
+ * that a living but stopped peer keeps its window closed.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -23,10 +23,10 @@
 #include "fabric/tcp/tcp.h"
 
 #define SOCKET_EVENTS_MAX 64
-#define LINGER_US 1000000
+#define LINGER_US         1000000
 
-/* A socket whose connection failed here: it carries the ERROR frame away and reads on until the peer
- * closes, because a close with unread bytes would reset the connection and lose the frame. */
+/* A socket whose connection failed here: it carries the ERROR frame away and reads on until the
+ * peer closes, because a close with unread bytes would reset the connection and lose the frame. */
 struct lingering {
     enum fq_tcp_source source;
     struct fq_list link;
@@ -70,9 +70,8 @@ static void begin_linger(struct fq_tcp_conn *conn)
         return;
     }
     (void)shutdown(conn->fd, SHUT_WR);
-    *lingering = (struct lingering){.source = FQ_TCP_SOURCE_LINGER,
-                                    .fd = conn->fd,
-                                    .deadline_us = fq_mono_us() + LINGER_US};
+    *lingering = (struct lingering){
+        .source = FQ_TCP_SOURCE_LINGER, .fd = conn->fd, .deadline_us = fq_mono_us() + LINGER_US};
     fq_list_init(&lingering->link);
     fq_list_append(&fabric->lingering, &lingering->link);
     (void)fq_epoll_mod(fabric->base.epoll_fd, conn->fd, EPOLLIN, &lingering->source);
@@ -353,7 +352,8 @@ static void tcp_fini(struct fq_fabric *base)
     struct fq_tcp_fabric *fabric = fq_tcp_fabric_of(base);
     bool is_child = base->pid != getpid();
     while (!fq_list_is_empty(&fabric->lingering)) {
-        drop_lingering(base, fq_list_item(fabric->lingering.next, struct lingering, link), is_child);
+        drop_lingering(base, fq_list_item(fabric->lingering.next, struct lingering, link),
+                       is_child);
     }
 }
 

@@ -13,12 +13,12 @@
 #include "fabric/backend.h"
 #include "fabric/hello.h"
 
-#define FQ_TCP_HEADER_BYTES 32u
-#define FQ_TCP_RX_BYTES (FQ_LIMIT_CONTROL_BYTES + 4096u)
-#define FQ_TCP_INLINE_BYTES 1024u  /* payloads up to this are copied and coalesced */
-#define FQ_TCP_ITEMS_MAX 1024u     /* of an output queue */
-#define FQ_TCP_READS_MAX 128u      /* of ours in flight */
-#define FQ_TCP_OWED_MAX 256u       /* answers queued for the peer's reads before we stop receiving */
+#define FQ_TCP_HEADER_BYTES  32u
+#define FQ_TCP_RX_BYTES      (FQ_LIMIT_CONTROL_BYTES + 4096u)
+#define FQ_TCP_INLINE_BYTES  1024u /* payloads up to this are copied and coalesced */
+#define FQ_TCP_ITEMS_MAX     1024u /* of an output queue */
+#define FQ_TCP_READS_MAX     128u  /* of ours in flight */
+#define FQ_TCP_OWED_MAX      256u /* answers queued for the peer's reads before we stop receiving */
 #define FQ_TCP_ADDRESSES_MAX 8
 
 enum fq_tcp_op {
@@ -43,31 +43,31 @@ enum fq_tcp_source { FQ_TCP_SOURCE_CONN, FQ_TCP_SOURCE_LINGER, FQ_TCP_SOURCE_RES
 
 struct fq_tcp_fabric {
     struct fq_fabric base;
-    struct fq_list ready;      /* connections with received bytes that were not looked at yet */
+    struct fq_list ready; /* connections with received bytes that were not looked at yet */
     struct fq_list connecting;
-    struct fq_list unacked;    /* sent something: watched for a dead peer */
-    struct fq_list lingering;  /* sockets that carry a last frame away */
-    int64_t sweep_us;          /* when `unacked` is looked at; INT64_MAX: never */
+    struct fq_list unacked;   /* sent something: watched for a dead peer */
+    struct fq_list lingering; /* sockets that carry a last frame away */
+    int64_t sweep_us;         /* when `unacked` is looked at; INT64_MAX: never */
 };
 
 /* One stretch of an output queue: bytes of tx->bytes, or the poster's memory. */
 struct fq_tcp_out {
-    const uint8_t *ref;        /* NULL: the next `length` bytes of tx->bytes */
+    const uint8_t *ref; /* NULL: the next `length` bytes of tx->bytes */
     size_t length;
-    struct fq_region *region;  /* held until sent */
+    struct fq_region *region; /* held until sent */
     uint64_t cookie;
-    bool completes;            /* COMPLETED when sent */
-    bool is_answer;            /* ends an answer to a READ of the peer */
+    bool completes; /* COMPLETED when sent */
+    bool is_answer; /* ends an answer to a READ of the peer */
 };
 
 struct fq_tcp_tx {
     uint8_t *bytes;
     size_t begin, end, capacity;
     struct fq_tcp_out *items;
-    size_t items_capacity;     /* a power of two */
+    size_t items_capacity; /* a power of two */
     uint64_t head, tail;
-    size_t head_sent;          /* of the first item */
-    unsigned owed;             /* answers queued */
+    size_t head_sent; /* of the first item */
+    unsigned owed;    /* answers queued */
 };
 
 struct fq_tcp_read {
@@ -82,7 +82,7 @@ struct fq_tcp_read {
 struct fq_tcp_rx {
     uint8_t *bytes;
     size_t begin, end;
-    bool has_frame;            /* `frame` was checked, `done` bytes of its payload are in place */
+    bool has_frame; /* `frame` was checked, `done` bytes of its payload are in place */
     struct fq_tcp_frame frame;
     size_t done;
 };
@@ -92,12 +92,12 @@ struct fq_tcp_resolve;
 struct fq_tcp_conn {
     struct fq_conn base;
     enum fq_tcp_source source;
-    struct fq_list link;       /* connecting */
+    struct fq_list link; /* connecting */
     struct fq_list ready;
     struct fq_list unacked;
     int fd;
-    uint32_t interest;         /* epoll events asked for */
-    bool is_blocked;           /* not receiving: too many answers are owed */
+    uint32_t interest; /* epoll events asked for */
+    bool is_blocked;   /* not receiving: too many answers are owed */
     bool has_hello_sent;
     struct fq_tcp_tx tx;
     struct fq_tcp_rx rx;
@@ -105,7 +105,7 @@ struct fq_tcp_conn {
     uint32_t reads_head, reads_tail;
     /* connecting */
     struct fq_tcp_resolve *resolve;
-    int64_t attempt_us;        /* when the next address is tried */
+    int64_t attempt_us; /* when the next address is tried */
     struct sockaddr_storage addresses[FQ_TCP_ADDRESSES_MAX];
     size_t addresses_count, addresses_next;
     struct fq_hello_frame hello;
@@ -132,10 +132,10 @@ void fq_tcp_update_interest(struct fq_tcp_conn *conn);
 
 /* tcp_tx.c */
 bool fq_tcp_tx_is_empty(const struct fq_tcp_tx *tx);
-/* Header and payload; a payload over FQ_TCP_INLINE_BYTES of a region is referenced, others are copied.
- * false: no memory or over a limit; nothing was queued. */
-bool fq_tcp_tx_frame(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame, const void *payload,
-                     size_t length, struct fq_region *region);
+/* Header and payload; a payload over FQ_TCP_INLINE_BYTES of a region is referenced, others are
+ * copied. false: no memory or over a limit; nothing was queued. */
+bool fq_tcp_tx_frame(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame,
+                     const void *payload, size_t length, struct fq_region *region);
 /* Marks the last thing queued: COMPLETED(cookie) once sent; end of an answer. */
 void fq_tcp_tx_mark(struct fq_tcp_conn *conn, bool completes, uint64_t cookie, bool is_answer);
 /* Sends what the socket takes. A dead socket is noticed when receiving. */
@@ -161,8 +161,8 @@ int64_t fq_tcp_connecting_next_us(const struct fq_tcp_fabric *fabric);
 void fq_tcp_resolved(struct fq_tcp_conn *conn);
 
 /* tcp_resolve.c */
-/* Numeric addresses and "localhost" at once (returns 0, *ret NULL); other names in a thread of their
- * own: *ret's descriptor is readable when it is done. */
+/* Numeric addresses and "localhost" at once (returns 0, *ret NULL); other names in a thread of
+ * their own: *ret's descriptor is readable when it is done. */
 int fq_tcp_resolve_start(const struct fq_endpoint *endpoint, struct sockaddr_storage *addresses,
                          size_t *ret_count, struct fq_tcp_resolve **ret, struct fq_err *err);
 int fq_tcp_resolve_fd(const struct fq_tcp_resolve *resolve);

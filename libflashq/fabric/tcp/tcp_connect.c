@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connecting: resolve, try the addresses one after the other (each gets its share of the time left), say
- * hello, read the reply. Everything is asynchronous and ends at the caller's deadline.
+ * Connecting: resolve, try the addresses one after the other (each gets its share of the time
+ * left), say hello, read the reply. Everything is asynchronous and ends at the caller's deadline.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +38,8 @@ static void give_up_attempt(struct fq_tcp_conn *conn)
 
 static socklen_t address_length(const struct sockaddr_storage *address)
 {
-    return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                          : sizeof(struct sockaddr_in);
 }
 
 /* Begins with the next address; false: it failed at once (last_error says why). */
@@ -46,9 +47,9 @@ static bool begin_attempt(struct fq_tcp_conn *conn)
 {
     const struct sockaddr_storage *address = &conn->addresses[conn->addresses_next++];
     conn->fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int r = conn->fd < 0 ? -1
-                         : connect(conn->fd, (const struct sockaddr *)address,
-                                   address_length(address));
+    int r = conn->fd < 0
+                ? -1
+                : connect(conn->fd, (const struct sockaddr *)address, address_length(address));
     if (r == 0 || errno == EINPROGRESS || errno == EINTR) { /* after EINTR it goes on by itself */
         fq_tcp_set_options(conn->fd, conn->base.fabric->params.dead_after_us);
         conn->interest = EPOLLOUT;
@@ -80,7 +81,8 @@ static void next_attempt(struct fq_tcp_conn *conn)
                       conn->last_error);
 }
 
-int fq_tcp_conn_open(struct fq_conn *base, const struct fq_connect_params *params, struct fq_err *err)
+int fq_tcp_conn_open(struct fq_conn *base, const struct fq_connect_params *params,
+                     struct fq_err *err)
 {
     struct fq_tcp_conn *conn = fq_tcp_conn_of(base);
     int r = init_conn(conn, err);
@@ -219,8 +221,8 @@ int64_t fq_tcp_connecting_next_us(const struct fq_tcp_fabric *fabric)
     int64_t first = INT64_MAX;
     for (struct fq_list *at = fabric->connecting.next; at != &fabric->connecting; at = at->next) {
         const struct fq_tcp_conn *conn = fq_list_item(at, struct fq_tcp_conn, link);
-        int64_t due = conn->base.deadline_us < conn->attempt_us ? conn->base.deadline_us
-                                                                : conn->attempt_us;
+        int64_t due =
+            conn->base.deadline_us < conn->attempt_us ? conn->base.deadline_us : conn->attempt_us;
         first = due < first ? due : first;
     }
     return first;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host names. getaddrinfo blocks for as long as a name server takes, so a name (not an address and not
- * localhost) is resolved in a thread that lives for that one call and shares one reference-counted
- * struct with the fabric's thread. Whoever comes last frees it.
+ * Host names. getaddrinfo blocks for as long as a name server takes, so a name (not an address and
+ * not localhost) is resolved in a thread that lives for that one call and shares one
+ * reference-counted struct with the fabric's thread. Whoever comes last frees it.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -21,15 +21,15 @@ struct fq_tcp_resolve {
     _Atomic int refs;
     _Atomic bool is_done; /* release by the thread, acquire by take: the fields below */
     int fd;
-    int result;           /* of getaddrinfo */
+    int result; /* of getaddrinfo */
     size_t count;
     struct sockaddr_storage addresses[FQ_TCP_ADDRESSES_MAX];
     char host[FQ_LIMIT_HOST_BYTES + 1];
     char port[8];
 };
 
-static int look_up(const char *host, const char *port, int flags, struct sockaddr_storage *addresses,
-                   size_t *ret_count)
+static int look_up(const char *host, const char *port, int flags,
+                   struct sockaddr_storage *addresses, size_t *ret_count)
 {
     const struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -61,8 +61,8 @@ static void *resolve_main(void *argument)
 {
     struct fq_tcp_resolve *resolve = argument;
     const uint64_t one = 1;
-    resolve->result = look_up(resolve->host, resolve->port, AI_ADDRCONFIG, resolve->addresses,
-                              &resolve->count);
+    resolve->result =
+        look_up(resolve->host, resolve->port, AI_ADDRCONFIG, resolve->addresses, &resolve->count);
     atomic_store_explicit(&resolve->is_done, true, memory_order_release);
     while (write(resolve->fd, &one, sizeof one) < 0 && errno == EINTR) {
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The input of a tcp connection. Small frames are batched through one buffer; the payload of a large
- * WRITE or READ_DATA is received straight into the region. Every frame is hostile: op, length, key,
- * rights and bounds are checked before a byte of payload moves, and the window is looked up again whenever
- * a payload goes on in a later poll, since it may be gone by then. A wrong frame ends the connection.
+ * The input of a tcp connection. Small frames are batched through one buffer; the payload of a
+ * large WRITE or READ_DATA is received straight into the region. Every frame is hostile: op,
+ * length, key, rights and bounds are checked before a byte of payload moves, and the window is
+ * looked up again whenever a payload goes on in a later poll, since it may be gone by then. A wrong
+ * frame ends the connection.
  */
 #include <errno.h>
 #include <string.h>
@@ -13,8 +14,8 @@
 #include "fabric/sock.h"
 #include "fabric/tcp/tcp.h"
 
-#define BATCH_BYTES (16u << 10)  /* received at a time while no large payload is under way */
-#define DIRECT_BYTES (4u << 10)  /* payload still missing from which it is received in place */
+#define BATCH_BYTES       (16u << 10) /* received at a time while no large payload is under way */
+#define DIRECT_BYTES      (4u << 10)  /* payload still missing from which it is received in place */
 #define RECEIVES_PER_POLL 16
 
 enum step { STEP_MORE, STEP_NEED_BYTES, STEP_NO_ROOM, STEP_BROKEN };
@@ -33,8 +34,8 @@ static void refuse_malformed(struct fq_tcp_conn *conn, const char *what, unsigne
 }
 
 /* Where [frame.offset, + length) lies; NULL: refused, the connection is broken. */
-static uint8_t *window_at(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame, unsigned right,
-                          struct fq_window **ret_window)
+static uint8_t *window_at(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame,
+                          unsigned right, struct fq_window **ret_window)
 {
     struct fq_fabric_stats *stats = &conn->base.fabric->stats;
     struct fq_window *window = fq_window_find(&conn->base, frame->window, frame->key);
@@ -339,8 +340,8 @@ static ssize_t receive_batch(struct fq_tcp_conn *conn, size_t *ret_wanted)
 static bool is_direct(const struct fq_tcp_rx *rx)
 {
     uint8_t op = rx->frame.op;
-    return rx->has_frame && (op == FQ_TCP_WRITE || op == FQ_TCP_WRITE_NOTIFY ||
-                             op == FQ_TCP_READ_DATA) &&
+    return rx->has_frame &&
+           (op == FQ_TCP_WRITE || op == FQ_TCP_WRITE_NOTIFY || op == FQ_TCP_READ_DATA) &&
            have(rx) == 0 && rx->frame.length - rx->done >= DIRECT_BYTES;
 }
 
@@ -361,7 +362,8 @@ static int receive_some(struct fq_tcp_conn *conn)
         return 0;
     }
     if (n == 0 || errno == ECONNRESET || errno == EPIPE) {
-        return fq_tcp_fail(conn, false, FLASHQ_ERR_CLOSED, "the peer closed the connection or died");
+        return fq_tcp_fail(conn, false, FLASHQ_ERR_CLOSED,
+                           "the peer closed the connection or died");
     }
     return fq_tcp_fail(conn, false, FLASHQ_ERR_CLOSED, "the connection broke: %s", strerror(errno));
 }
@@ -384,7 +386,8 @@ void fq_tcp_receive(struct fq_tcp_conn *conn)
         return;
     }
     if (step == STEP_NO_ROOM && !conn->is_blocked) {
-        fq_list_append(&fabric->ready, &conn->ready); /* epoll does not know what is in the buffer */
+        fq_list_append(&fabric->ready,
+                       &conn->ready); /* epoll does not know what is in the buffer */
     }
     if (!fq_tcp_tx_is_empty(&conn->tx)) {
         fq_tcp_tx_flush(conn);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The output queue of a tcp connection. Headers and small payloads are copied into one buffer and merge;
- * large payloads stay where they are and hold a reference on their region until the kernel has taken
- * them. One doorbell is one sendmsg. Bounded in bytes and in stretches; what does not fit is not taken.
+ * The output queue of a tcp connection. Headers and small payloads are copied into one buffer and
+ * merge; large payloads stay where they are and hold a reference on their region until the kernel
+ * has taken them. One doorbell is one sendmsg. Bounded in bytes and in stretches; what does not fit
+ * is not taken.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,8 +16,9 @@
 #include "fabric/tcp/tcp.h"
 
 #define IOV_MAX_HERE 64
-#define BYTES_MAX FQ_LIMIT_CONTROL_QUEUED_BYTES
-#define ITEMS_SLACK (2 * FQ_TCP_OWED_MAX + 8) /* answers and last frames beyond the posters' bound */
+#define BYTES_MAX    FQ_LIMIT_CONTROL_QUEUED_BYTES
+#define ITEMS_SLACK                                                                                \
+    (2 * FQ_TCP_OWED_MAX + 8) /* answers and last frames beyond the posters' bound */
 
 bool fq_tcp_tx_is_empty(const struct fq_tcp_tx *tx)
 {
@@ -116,8 +118,8 @@ static void encode(const struct fq_tcp_frame *frame, uint8_t out[FQ_TCP_HEADER_B
     fq_write_u64(&w, frame->offset);
 }
 
-bool fq_tcp_tx_frame(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame, const void *payload,
-                     size_t length, struct fq_region *region)
+bool fq_tcp_tx_frame(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame,
+                     const void *payload, size_t length, struct fq_region *region)
 {
     struct fq_tcp_tx *tx = &conn->tx;
     bool is_ref = region && length > FQ_TCP_INLINE_BYTES;
@@ -130,8 +132,8 @@ bool fq_tcp_tx_frame(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame,
     if (!is_ref) {
         put_bytes(tx, payload, length);
     } else {
-        *item_at(tx, tx->tail++) = (struct fq_tcp_out){
-            .ref = payload, .length = length, .region = fq_region_ref(region)};
+        *item_at(tx, tx->tail++) =
+            (struct fq_tcp_out){.ref = payload, .length = length, .region = fq_region_ref(region)};
     }
     return true;
 }
@@ -216,7 +218,8 @@ void fq_tcp_tx_flush(struct fq_tcp_conn *conn)
 
 static struct fq_tcp_frame frame_for(const struct fq_op *op, enum fq_tcp_op kind)
 {
-    struct fq_tcp_frame frame = {.op = (uint8_t)kind, .length = (uint32_t)op->length, .imm = op->imm};
+    struct fq_tcp_frame frame = {
+        .op = (uint8_t)kind, .length = (uint32_t)op->length, .imm = op->imm};
     if (op->remote) {
         frame.window = op->remote->id;
         frame.key = op->remote->key;
@@ -236,8 +239,7 @@ static bool has_room(const struct fq_tcp_conn *conn, const struct fq_op *op)
     size_t frames = frames_for(op->length);
     size_t copied = op->type == FQ_OP_READ || op->length > FQ_TCP_INLINE_BYTES ? 0 : op->length;
     copied = op->type == FQ_OP_SEND ? op->length : copied;
-    if (op->type == FQ_OP_READ &&
-        conn->reads_tail - conn->reads_head + frames > FQ_TCP_READS_MAX) {
+    if (op->type == FQ_OP_READ && conn->reads_tail - conn->reads_head + frames > FQ_TCP_READS_MAX) {
         return false;
     }
     return tx->tail - tx->head + 2 * frames <= FQ_TCP_ITEMS_MAX &&
