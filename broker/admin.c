@@ -466,7 +466,7 @@ static int64_t sum_counter(const struct fq_housekeeper *hk, size_t index)
     for (unsigned i = 0; i < hk->shards_count; i++) {
         sum += fq_counters_get(hk->params.shards[i].counters, index);
     }
-    if (index == FQ_COUNT_BAD_HELLO) {
+    if (index == FQ_COUNT_BAD_HELLO || index == FQ_COUNT_SESSIONS_REFUSED) {
         sum += (int64_t)atomic_load_explicit(hk->params.refused_hellos, memory_order_relaxed);
     }
     return sum;

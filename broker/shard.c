@@ -392,6 +392,31 @@ static void finish_stop(struct fq_shard *shard)
     }
 }
 
+static void copy_fabric_counters(struct fq_shard *shard)
+{
+    struct fq_fabric_stats sum = {.connections = 0};
+    for (unsigned i = 0; i < shard->fabrics_count; i++) {
+        struct fq_fabric_stats s;
+        fq_fabric_get_stats(shard->fabrics[i], &s);
+        sum.messages_in += s.messages_in;
+        sum.notifies_in += s.notifies_in;
+        sum.write_bytes_in += s.write_bytes_in;
+        sum.read_bytes_in += s.read_bytes_in;
+        sum.wakes_paid += s.wakes_paid;
+        sum.again += s.again;
+        sum.refused_malformed +=
+            s.refused_malformed + s.refused_bounds + s.refused_rights + s.refused_key;
+    }
+    struct fq_counters *counters = &shard->counters;
+    fq_count_set(counters, FQ_COUNT_FABRIC_MESSAGES_IN, (int64_t)sum.messages_in);
+    fq_count_set(counters, FQ_COUNT_FABRIC_NOTIFIES_IN, (int64_t)sum.notifies_in);
+    fq_count_set(counters, FQ_COUNT_FABRIC_WRITE_BYTES_IN, (int64_t)sum.write_bytes_in);
+    fq_count_set(counters, FQ_COUNT_FABRIC_READ_BYTES_IN, (int64_t)sum.read_bytes_in);
+    fq_count_set(counters, FQ_COUNT_FABRIC_WAKES_PAID, (int64_t)sum.wakes_paid);
+    fq_count_set(counters, FQ_COUNT_FABRIC_AGAIN, (int64_t)sum.again);
+    fq_count_set(counters, FQ_COUNT_BAD_FRAME, (int64_t)sum.refused_malformed);
+}
+
 unsigned fq_shard_step(struct fq_shard *shard, int64_t now_us)
 {
     shard->now_us = now_us;
@@ -421,6 +446,7 @@ unsigned fq_shard_step(struct fq_shard *shard, int64_t now_us)
     }
     if (done > 0) {
         fq_count(&shard->counters, FQ_COUNT_STEPS_BUSY);
+        copy_fabric_counters(shard);
     }
     return done;
 }

@@ -26,6 +26,11 @@ void fq_count_add(struct fq_counters *counters, enum fq_counter_id id, int64_t d
     add(counters, (size_t)id, delta);
 }
 
+void fq_count_set(struct fq_counters *counters, enum fq_counter_id id, int64_t value)
+{
+    atomic_store_explicit(&counters->values[id], value, memory_order_relaxed);
+}
+
 void fq_count_refusal(struct fq_counters *counters, int code)
 {
     add(counters, FQ_COUNT_APPEND_REFUSED, 1);

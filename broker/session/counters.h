@@ -13,12 +13,12 @@
 
 /* X(symbol, name) */
 #define FQ_COUNTER_LIST(X)                                                                         \
-    X(SESSIONS_OPEN, "sessions.open") /* goes down again */                                        \
-    X(SESSIONS_ACCEPTED_SHM, "sessions.accepted.shm")                                              \
-    X(SESSIONS_ACCEPTED_TCP, "sessions.accepted.tcp")                                              \
-    X(SESSIONS_ACCEPTED_RDMA, "sessions.accepted.rdma")                                            \
-    X(SESSIONS_REFUSED, "sessions.refused")                                                        \
-    X(SESSIONS_CLOSED, "sessions.closed")                                                          \
+    X(SESSIONS_OPEN, "connections.open") /* goes down again */                                        \
+    X(SESSIONS_ACCEPTED_SHM, "connections.accepted.shm")                                              \
+    X(SESSIONS_ACCEPTED_TCP, "connections.accepted.tcp")                                              \
+    X(SESSIONS_ACCEPTED_RDMA, "connections.accepted.rdma")                                            \
+    X(SESSIONS_REFUSED, "connections.refused")                                                        \
+    X(SESSIONS_CLOSED, "connections.closed")                                                          \
     X(REQUESTS, "requests")                                                                        \
     X(REQUESTS_FAILED, "requests.failed")                                                          \
     X(HEARTBEATS, "heartbeats")                                                                    \
@@ -58,6 +58,13 @@
     X(BAD_CREDIT, "bad_input.credit")                                                              \
     X(BAD_WINDOW, "bad_input.window")                                                              \
     X(BAD_QUEUE, "bad_input.queue") /* peers that do not read their answers */                     \
+    X(BAD_FRAME, "bad_input.frame") /* outside a window, without the right, malformed */           \
+    X(FABRIC_MESSAGES_IN, "fabric.messages_in")                                                    \
+    X(FABRIC_NOTIFIES_IN, "fabric.notifies_in")                                                    \
+    X(FABRIC_WRITE_BYTES_IN, "fabric.write_bytes_in") /* tcp: over shm the peer writes itself */    \
+    X(FABRIC_READ_BYTES_IN, "fabric.read_bytes_in")                                                \
+    X(FABRIC_WAKES_PAID, "fabric.wakes_paid")                                                      \
+    X(FABRIC_AGAIN, "fabric.again")                                                                \
     X(WAKES, "wakes")                                                                              \
     X(STEPS_BUSY, "steps.busy")
 
@@ -78,6 +85,8 @@ struct fq_counters {
 
 /* By the owning thread only. */
 void fq_count_add(struct fq_counters *counters, enum fq_counter_id id, int64_t delta);
+/* For what is counted elsewhere. */
+void fq_count_set(struct fq_counters *counters, enum fq_counter_id id, int64_t value);
 static inline void fq_count(struct fq_counters *counters, enum fq_counter_id id)
 {
     fq_count_add(counters, id, 1);

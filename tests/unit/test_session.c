@@ -307,7 +307,7 @@ Test(session, a_dead_client_leaves_nothing_behind, .init = begin, .fini = end)
     cr_assert_eq(raw_counter(&c, "producers.open"), 1);
     cr_assert_eq(raw_counter(&c, "producers.rings.open"), 2);
     raw_close(&dead);
-    RAW_UNTIL(&c, raw_counter(&c, "sessions.open") == 1);
+    RAW_UNTIL(&c, raw_counter(&c, "connections.open") == 1);
     cr_assert_eq(raw_counter(&c, "producers.open"), 0);
     cr_assert_eq(raw_counter(&c, "producers.rings.open"), 1);
 }
