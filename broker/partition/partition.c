@@ -359,6 +359,9 @@ int64_t fq_partition_commit_round(struct fq_partition *p)
     }
     fq_partition_refresh_view(p);
     fq_partition_feed_calendar(p, ROUND_CHUNKS_MAX);
+    if (fq_chunks_wants_reserve(p->chunks)) {
+        (void)fq_chunks_reserve(p->chunks); /* a few times a segment, after the round's work */
+    }
     return p->high_watermark;
 }
 

@@ -135,6 +135,17 @@ bool fq_chunks_wants_reserve(const struct fq_chunks *chunks)
            (chunks->count > 0 && is_nearly_full(chunks->segments[chunks->count - 1]));
 }
 
+/* The next segment is likely as large as the last ones. */
+static size_t spare_capacity(const struct fq_chunks *chunks)
+{
+    size_t capacity = ENTRIES_FIRST;
+    for (size_t back = 1; back <= 2 && back <= chunks->count; back++) {
+        size_t last = chunks->segments[chunks->count - back]->capacity;
+        capacity = last > capacity ? last : capacity;
+    }
+    return capacity;
+}
+
 int fq_chunks_reserve(struct fq_chunks *chunks)
 {
     int r = fq_chunk_table_reserve(chunks);
@@ -142,7 +153,7 @@ int fq_chunks_reserve(struct fq_chunks *chunks)
         return r;
     }
     if (!chunks->spare) {
-        chunks->spare = fq_chunk_segment_create(ENTRIES_FIRST);
+        chunks->spare = fq_chunk_segment_create(spare_capacity(chunks));
         if (!chunks->spare) {
             return FLASHQ_ERR_NO_MEMORY;
         }
