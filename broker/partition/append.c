@@ -278,6 +278,7 @@ static void remember(struct fq_partition *p, const struct incoming *in,
     p->stats.batches++;
     p->stats.records += (uint64_t)h->records_count;
     p->stats.bytes += in->bytes;
+    p->snapshot_lag_bytes += in->bytes;
 }
 
 /* ---- the whole ---- */

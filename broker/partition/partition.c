@@ -495,12 +495,12 @@ int fq_partition_snapshot_encode(const struct fq_partition *p, void *out, size_t
 
 void fq_partition_snapshot_taken(struct fq_partition *p)
 {
-    p->snapshot_at_bytes = p->stats.bytes;
+    p->snapshot_lag_bytes = 0;
 }
 
 uint64_t fq_partition_snapshot_lag(const struct fq_partition *p)
 {
-    return p->stats.bytes - p->snapshot_at_bytes;
+    return p->snapshot_lag_bytes;
 }
 
 /* ---- getters ---- */

@@ -68,6 +68,7 @@ static int visit(void *context, const struct fq_batch_header *header, const uint
         rc = add_chunk(p, header, batch, segment_base, position);
     }
     if (rc == 0 && header->base_offset >= walk->states_from) {
+        p->snapshot_lag_bytes += fq_batch_total_bytes(header);
         rc = add_states(walk, header);
     }
     return rc;

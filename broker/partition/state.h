@@ -53,7 +53,7 @@ struct fq_partition {
 
     int64_t index_next;         /* segments that begin below it have their index file */
     bool index_wanted;          /* one was sealed since */
-    uint64_t snapshot_at_bytes; /* stats.bytes when the last snapshot was taken */
+    uint64_t snapshot_lag_bytes; /* of log that the last snapshot does not cover */
     struct fq_partition_stats stats;
 };
 
