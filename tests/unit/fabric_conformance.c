@@ -118,6 +118,7 @@ for_each_backend(conformance, a_full_fabric_tells_the_peer_and_goes_on)
     cr_assert_str_eq(event.text, "connections: at most 1");
     pair_event_free(&event);
     fq_fabric_destroy(p.client.fabric);
+    free(p.client.events);
     p.client = client;
     cr_assert_eq(fq_conn_send(p.c, "x", 1), 0);
     event = pair_wait(&p, p.s, FQ_EVENT_MESSAGE);

@@ -195,3 +195,37 @@ for_each_backend(flow, one_busy_connection_among_hundreds_of_idle_ones)
                   (unsigned long long)stats.wakes_paid);
     pair_close(&p);
 }
+
+/* All have more waiting than one poll hands out; nobody starves behind a busy neighbour. */
+for_each_backend(flow, everybody_gets_a_turn)
+{
+    struct pair p;
+    struct fq_conn *c[5], *s[5];
+    unsigned got[5] = {0}, total = 0;
+    pair_open(&p, *backend);
+    for (int i = 0; i < 5; i++) {
+        pair_connect_more(&p, &c[i], &s[i]);
+    }
+    for (uint32_t k = 0; k < 400; k++) {
+        for (int i = 0; i < 5; i++) {
+            const struct fq_op notify = {.type = FQ_OP_WRITE_NOTIFY, .imm = k};
+            cr_assert_eq(fq_conn_post(c[i], &notify, 1), 1);
+        }
+    }
+    int64_t end = fq_mono_us() + 3000000;
+    while (total < 200 && fq_mono_us() < end) {
+        struct fq_event events[8];
+        int count = fq_fabric_poll(p.server.fabric, events, 8);
+        for (int k = 0; k < count; k++) {
+            for (int i = 0; i < 5; i++) {
+                got[i] += events[k].conn == s[i] && events[k].type == FQ_EVENT_NOTIFY;
+            }
+        }
+        total += (unsigned)count;
+    }
+    for (int i = 0; i < 5; i++) {
+        cr_assert_geq(got[i], 20, "%s: connection %d got %u of %u", pair_name(*backend), i, got[i],
+                      total);
+    }
+    pair_close(&p);
+}

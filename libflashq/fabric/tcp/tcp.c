@@ -233,18 +233,26 @@ static void socket_event(struct fq_fabric *fabric, enum fq_tcp_source *source, u
     }
 }
 
+static void move_all(struct fq_list *from, struct fq_list *to)
+{
+    while (!fq_list_is_empty(from)) {
+        fq_list_append(to, from->next);
+    }
+}
+
+/* Each in its turn; who got none when the budget ends goes before those that had theirs. */
 static void poll_ready(struct fq_tcp_fabric *fabric)
 {
     struct fq_list turn;
     fq_list_init(&turn);
-    while (!fq_list_is_empty(&fabric->ready)) {
-        fq_list_append(&turn, fabric->ready.next);
-    }
-    while (!fq_list_is_empty(&turn)) {
+    move_all(&fabric->ready, &turn);
+    while (!fq_list_is_empty(&turn) && fq_has_budget(&fabric->base)) {
         struct fq_tcp_conn *conn = fq_list_item(turn.next, struct fq_tcp_conn, ready);
         fq_list_remove(&conn->ready);
-        fq_tcp_receive(conn); /* puts itself back when it could not finish */
+        fq_tcp_receive(conn); /* puts itself into `ready` when it could not finish */
     }
+    move_all(&fabric->ready, &turn);
+    move_all(&turn, &fabric->ready);
 }
 
 static int tcp_poll(struct fq_fabric *base)

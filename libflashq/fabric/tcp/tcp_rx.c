@@ -385,7 +385,8 @@ void fq_tcp_receive(struct fq_tcp_conn *conn)
     if (step == STEP_BROKEN || conn->base.state != FQ_CONN_OPEN) {
         return;
     }
-    if (step == STEP_NO_ROOM && !conn->is_blocked) {
+    bool is_queued = !fq_list_is_empty(&conn->ready); /* then it keeps its place */
+    if (step == STEP_NO_ROOM && !conn->is_blocked && !is_queued) {
         fq_list_append(&fabric->ready,
                        &conn->ready); /* epoll does not know what is in the buffer */
     }
