@@ -10,7 +10,8 @@
  *   opening it again changes nothing, and it takes another transaction;
  *   power loss during that recovery leaves the same choice (sampled).
  *
- * Twice: as persistent memory (flush and fence, by cache line) and as a disk file (msync, by page).
+ * Three times: as persistent memory (flush and fence, by cache line), as a disk file (msync, by page),
+ * and as persistent memory without a free byte from which everything is removed in one transaction.
  *
  * usage: crash_meta [seed [words of which every subset is tried, at most 12]]
  */
@@ -29,7 +30,7 @@
 #include "storage/meta_pmem_pool.h"
 
 enum {
-    POOL_BYTES = FQ_LIMIT_META_POOL_BYTES_MIN,
+    POOL_BYTES = 10 << 20,
     POOL_WORDS = POOL_BYTES / 8,
     KEYS = 10,
     TRANSACTIONS = 9,
@@ -57,7 +58,11 @@ struct content {
 };
 
 static struct content contents[TRANSACTIONS + 1];
-static bool aborts[TRANSACTIONS];
+
+/* The third run has nothing but filler: all of it or none. */
+static const struct fq_uuid filler_topic = {{0x77}};
+static unsigned filler_count;
+static bool is_filler_run;
 
 static struct fq_meta_key key_of(size_t i)
 {
@@ -163,8 +168,7 @@ static void run(struct fq_meta *meta, struct fq_prng *prng)
         for (uint64_t c = 0; c < changes; c++) {
             change(meta, &contents[t + 1], (size_t)fq_prng_below(prng, KEYS), prng);
         }
-        aborts[t] = t % 4 == 3;
-        if (aborts[t]) {
+        if (t % 4 == 3) {
             meta->ops->abort(meta);
             contents[t + 1] = contents[t];
         } else if (meta->ops->commit(meta) < 0) {
@@ -175,9 +179,64 @@ static void run(struct fq_meta *meta, struct fq_prng *prng)
     }
 }
 
+/* ---- the run on a full pool ----------------------------------------------------------------- */
+
+static void fill(struct fq_meta *meta)
+{
+    static uint8_t value[60000];
+    struct fq_meta_key key = {.topic_id = filler_topic};
+    for (size_t length = sizeof value; length > 0; length /= 8) {
+        for (int r = 0; r == 0;) {
+            if (meta->ops->begin(meta) < 0) {
+                fail("begin");
+            }
+            key.node = filler_count;
+            r = meta->ops->put(meta, FQ_META_CALENDAR, &key, value, length, NULL);
+            if (r < 0) {
+                meta->ops->abort(meta);
+            } else if (meta->ops->commit(meta) < 0) {
+                fail("commit");
+            } else {
+                filler_count++;
+            }
+        }
+    }
+}
+
+static void remove_everything(struct fq_meta *meta)
+{
+    recorder_tag(0);
+    if (meta->ops->begin(meta) < 0 ||
+        fq_meta_remove_all(meta, FQ_META_CALENDAR, &filler_topic, 0) < 0 ||
+        meta->ops->commit(meta) < 0) {
+        fail("removing everything");
+    }
+    recorder_tag(1);
+    recorder_mark_point();
+}
+
+static int count_key(void *context, const struct fq_meta_key *key, const void *value, size_t length)
+{
+    (void)key;
+    (void)value;
+    (void)length;
+    ++*(unsigned *)context;
+    return 0;
+}
+
+static bool has_filler(struct fq_meta *meta, unsigned expected)
+{
+    unsigned count = 0;
+    return meta->ops->visit(meta, FQ_META_CALENDAR, NULL, count_key, &count) == 0 &&
+           count == expected;
+}
+
 static bool is_allowed(struct fq_meta *meta, int tag)
 {
     int transaction = tag / 2;
+    if (is_filler_run) {
+        return has_filler(meta, 0) || (tag == 0 && has_filler(meta, filler_count));
+    }
     if (tag % 2 == 1) {
         return has_content(meta, &contents[transaction + 1]);
     }
@@ -322,7 +381,7 @@ static void check_state(int tag, bool thoroughly)
     if (!is_allowed(meta, tag)) {
         fail("a transaction was torn or lost");
     }
-    if (!thoroughly) {
+    if (!thoroughly || is_filler_run) {
         meta->ops->close(meta);
         return;
     }
@@ -437,7 +496,7 @@ static void explore(struct recording *r, struct totals *totals)
 
 /* ---- main ----------------------------------------------------------------------------------- */
 
-static void crash(bool is_pmem, uint64_t seed)
+static void crash(const char *name, bool is_pmem, uint64_t seed)
 {
     struct totals *totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -447,14 +506,21 @@ static void crash(bool is_pmem, uint64_t seed)
     struct fq_prng prng;
     fq_prng_seed(&prng, seed);
     recorder_init(POOL_BYTES, is_pmem);
-    (void)snprintf(pool_path, sizeof pool_path, "%s/%s.pool", folder, is_pmem ? "pmem" : "msync");
+    (void)snprintf(pool_path, sizeof pool_path, "%s/%s.pool", folder, name);
     struct fq_meta *meta = open_pool(FQ_META_CREATED);
-    recorder_start();
-    run(meta, &prng);
+    if (is_filler_run) {
+        memset(contents, 0, sizeof contents);
+        fill(meta);
+        recorder_start();
+        remove_everything(meta);
+    } else {
+        recorder_start();
+        run(meta, &prng);
+    }
     recorder_stop();
     meta->ops->close(meta);
     struct recording r = take_recording();
-    if (r.points_count < 50) {
+    if (r.points_count < 20) {
         fail("libpmemobj no longer goes through libpmem's symbols");
     }
     (void)snprintf(pool_path, sizeof pool_path, "%s/state.pool", folder);
@@ -463,15 +529,15 @@ static void crash(bool is_pmem, uint64_t seed)
     explore(&r, totals);
     printf("# %s: %zu points (%zu with every subset), up to %zu pending words, %zu states, "
            "%zu states of recovery\n",
-           is_pmem ? "pmem" : "msync", totals->points, totals->exhaustive_points,
-           totals->pending_max, totals->states, totals->recoveries);
+           name, totals->points, totals->exhaustive_points, totals->pending_max, totals->states,
+           totals->recoveries);
     free_recording(&r);
     (void)munmap(totals, sizeof *totals);
 }
 
 static void remove_files(void)
 {
-    static const char *const names[] = {"pmem.pool", "msync.pool", "state.pool"};
+    static const char *const names[] = {"pmem.pool", "msync.pool", "full.pool", "state.pool"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[300];
         (void)snprintf(path, sizeof path, "%s/%s", folder, names[i]);
@@ -495,8 +561,10 @@ int main(int argc, char **argv)
     if (!mkdtemp(folder)) {
         fail("folder");
     }
-    crash(true, seed);
-    crash(false, seed);
+    crash("pmem", true, seed);
+    crash("msync", false, seed);
+    is_filler_run = true;
+    crash("full", true, seed);
     remove_files();
     return 0;
 }
