@@ -110,14 +110,8 @@ static int find_in(struct fq_log *log, struct fq_segment *segment, int64_t offse
     struct fq_batch_header header;
     const char *why = "";
     init_walk(&walk, segment, from);
-    walk.trust_crc = true;
     for (;;) {
         enum fq_walk_result look = fq_walk_look(&walk, &header, &why);
-        bool is_it = look == FQ_WALK_FIT && header.base_offset + header.last_offset_delta >= offset;
-        if (is_it && !fq_batch_crc_ok(walk.data + walk.position, fq_batch_total_bytes(&header))) {
-            look = FQ_WALK_NO_FIT;
-            why = "wrong CRC";
-        }
         if (look == FQ_WALK_END) {
             *ret = (struct fq_log_place){segment, walk.position, segment->end_offset};
             return FLASHQ_ERR_CORRUPT;
@@ -130,7 +124,7 @@ static int find_in(struct fq_log *log, struct fq_segment *segment, int64_t offse
             }
             continue;
         }
-        if (is_it) {
+        if (header.base_offset + header.last_offset_delta >= offset) {
             *ret = (struct fq_log_place){segment, walk.position, header.base_offset};
             return header.base_offset > offset ? FLASHQ_ERR_CORRUPT : 0;
         }

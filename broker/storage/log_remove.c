@@ -162,7 +162,6 @@ static struct fq_index_entry find_cut(const struct fq_segment *segment, int64_t 
     struct fq_walk walk;
     struct fq_batch_header header;
     fq_walk_init(&walk, segment, fq_segment_bytes(segment), segment->data_bytes);
-    walk.trust_crc = true;
     for (;;) {
         enum fq_walk_result look = fq_walk_look(&walk, &header, NULL);
         if (look == FQ_WALK_END ||

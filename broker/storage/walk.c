@@ -55,7 +55,8 @@ enum fq_walk_result fq_walk_look(const struct fq_walk *walk, struct fq_batch_hea
     }
     const char *why =
         header_misfit(walk, walk->position, walk->offset, !walk->is_after_damage, ret);
-    if (!why && !walk->trust_crc &&
+    /* Always: a header whose length is wrong would lead past good batches. */
+    if (!why &&
         !fq_batch_crc_ok(walk->data + walk->position, (size_t)fq_batch_total_bytes(ret))) {
         why = "wrong CRC";
     }

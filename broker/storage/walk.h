@@ -21,7 +21,6 @@ struct fq_walk {
     int64_t offset;          /* its base offset; after damage only the least it can be */
     bool is_after_damage;
     bool any_epoch;          /* the header is damaged: epochs only may not go down */
-    bool trust_crc;          /* headers only: do not compute CRCs */
     int32_t epoch;           /* of the batch before */
     int64_t offset_limit;    /* no batch ends above this */
 };
