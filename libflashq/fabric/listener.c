@@ -381,16 +381,8 @@ static struct fq_incoming *take_ready(struct fq_listener *listener, struct pendi
     return incoming;
 }
 
-int fq_listener_poll(struct fq_listener *listener, struct fq_incoming **ret)
+static void look_at_sockets(struct fq_listener *listener, int64_t now_us)
 {
-    if (!listener || !ret) {
-        return FLASHQ_ERR_INVALID;
-    }
-    int64_t now_us = fq_mono_us();
-    if (listener->paused_until_us && now_us >= listener->paused_until_us) {
-        listener->paused_until_us = 0;
-        (void)fq_epoll_mod(listener->epoll_fd, listener->socket.fd, EPOLLIN, NULL);
-    }
     struct epoll_event events[EVENTS_MAX];
     int count = epoll_wait(listener->epoll_fd, events, EVENTS_MAX, 0);
     bool has_new = false;
@@ -406,6 +398,21 @@ int fq_listener_poll(struct fq_listener *listener, struct fq_incoming **ret)
     }
     if (has_new) { /* last: it may drop a waiting connection that an event above names */
         accept_some(listener, now_us);
+    }
+}
+
+int fq_listener_poll(struct fq_listener *listener, struct fq_incoming **ret)
+{
+    if (!listener || !ret) {
+        return FLASHQ_ERR_INVALID;
+    }
+    int64_t now_us = fq_mono_us();
+    if (listener->paused_until_us && now_us >= listener->paused_until_us) {
+        listener->paused_until_us = 0;
+        (void)fq_epoll_mod(listener->epoll_fd, listener->socket.fd, EPOLLIN, NULL);
+    }
+    if (fq_list_is_empty(&listener->ready)) { /* the caller takes those before more are accepted */
+        look_at_sockets(listener, now_us);
     }
     expire(listener, &listener->pending, now_us);
     expire(listener, &listener->lingering, now_us);

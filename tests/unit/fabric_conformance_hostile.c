@@ -104,7 +104,9 @@ static void raw_close(struct raw *raw)
     cr_assert_eq(fq_conn_send(raw->pair.c, "alive", 5), 0);
     struct pair_event event = pair_wait(&raw->pair, raw->pair.s, FQ_EVENT_MESSAGE);
     pair_event_free(&event);
-    close(raw->fd);
+    if (raw->fd >= 0) {
+        close(raw->fd);
+    }
     if (raw->layout) {
         munmap(raw->layout, sizeof *raw->layout);
         close(raw->ring_fd);
@@ -308,6 +310,9 @@ Test(hostile_tcp, a_flood_of_reads_stops_being_received)
         pair_poll(&raw.pair.server);
     }
     cr_assert_eq(poll(&fd, 1, 20), 0);
+    close(raw.fd); /* its death is noticed although nothing is received from it */
+    raw.fd = -1;
+    expect_cut(&raw, FLASHQ_ERR_CLOSED, "flood");
     fq_region_unref(view);
     raw_close(&raw);
 }

@@ -462,6 +462,37 @@ Test(listener, names_resolve_or_fail_as_events)
     pair_close(&p);
 }
 
+/* Many good ones at once: all get through, and those that wait to be taken are bounded too. */
+Test(listener, a_crowd_is_accepted_as_fast_as_it_is_taken)
+{
+    const struct fq_endpoint endpoint = endpoint_of("tcp:127.0.0.1:0");
+    struct fq_listener *listener =
+        listen_on(&(struct fq_listen_params){.endpoint = &endpoint, .pending_max = 8});
+    struct fq_incoming *incoming;
+    const struct fq_hello_frame hello = {.transport = FQ_TRANSPORT_TCP};
+    uint8_t bytes[FQ_HELLO_FRAME_BYTES];
+    size_t length = fq_hello_frame_encode(&hello, bytes);
+    int crowd[300], taken = 0;
+    for (int i = 0; i < 300; i++) {
+        crowd[i] = connect_to(fq_listener_endpoint(listener));
+        (void)fq_sock_send(crowd[i], bytes, length);
+    }
+    size_t fds = count_fds();
+    for (int i = 0; i < 2000 && taken < 300; i++) {
+        if (fq_listener_poll(listener, &incoming) == 1) {
+            fq_incoming_reject(incoming, FLASHQ_ERR_BUSY, "busy");
+            taken++;
+        }
+        cr_assert_leq(count_fds(), fds + 80);
+    }
+    cr_assert_eq(taken, 300);
+    cr_assert_eq(fq_listener_refused(listener), 0);
+    for (int i = 0; i < 300; i++) {
+        close(crowd[i]);
+    }
+    fq_listener_close(listener);
+}
+
 /* A unix socket whose backlog is full refuses for the moment only: it is tried again, then it ends.
  */
 Test(listener, a_full_backlog_is_waited_for_until_the_deadline)

@@ -206,11 +206,13 @@ static void conn_event(struct fq_tcp_conn *conn, uint32_t events)
         fq_tcp_connecting_event(conn);
         return;
     }
+    if (conn->is_blocked && (events & (EPOLLHUP | EPOLLERR))) { /* its answers will never leave */
+        (void)fq_tcp_fail(conn, false, FLASHQ_ERR_CLOSED, "the peer closed the connection or died");
+    }
     if (conn->base.state == FQ_CONN_OPEN && (events & EPOLLOUT)) {
         fq_tcp_tx_flush(conn);
     }
     if (conn->base.state == FQ_CONN_OPEN && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
-        conn->is_blocked = conn->is_blocked && !(events & (EPOLLHUP | EPOLLERR));
         fq_tcp_receive(conn);
     }
     if (conn->base.state == FQ_CONN_OPEN) {
