@@ -148,6 +148,8 @@ static void log_free(struct fq_log *log)
     fq_segment_destroy(log->next);
     if (log->shared) {
         atomic_store(&log->shared->is_closed, true);
+        /* Supplied and never used: its file refers back to shared, so nobody else would free it. */
+        fq_segment_destroy(atomic_exchange(&log->shared->ready, NULL));
     }
     fq_log_shared_unref(log->shared);
     free(log->segments);

@@ -363,8 +363,11 @@ bool fq_pool_supply(struct fq_store *store, struct fq_job *supply_job)
         fq_error("%s: no segment: %s", shared->dir, err.text);
         atomic_store_explicit(&shared->supply, FQ_SUPPLY_FAILED, memory_order_release);
     } else {
-        atomic_store_explicit(&shared->ready, segment, memory_order_release);
+        atomic_store(&shared->ready, segment);
         atomic_store_explicit(&shared->supply, FQ_SUPPLY_NONE, memory_order_release);
+        if (atomic_load(&shared->is_closed)) { /* meanwhile: see log_free, which looks after is_closed */
+            fq_segment_destroy(atomic_exchange(&shared->ready, NULL));
+        }
     }
     fq_store_progressed(store);
     fq_log_shared_unref(shared);
