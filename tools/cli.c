@@ -13,6 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* How long to try for a broker without --timeout: somebody is waiting for an answer. */
+#define CONNECT_MS 5000
+#define SLICE_MS 200
+
 enum { COMMON_BROKERS = 1, COMMON_OUTPUT, COMMON_TIMEOUT, COMMON_KEY, COMMON_HELP };
 
 const struct fq_opt fq_common_options[] = {
@@ -184,14 +188,29 @@ int fq_cli_set(struct fq_cli *cli, const char *key, const char *value)
     return result == 0 ? 0 : fq_cli_fail(cli, result, cli->errtext, "%s", key);
 }
 
+/* In slices, so that an interrupt is heard. */
+static int wait_for_broker(struct fq_cli *cli)
+{
+    int left_ms = cli->timeout_ms >= 0 ? cli->timeout_ms : CONNECT_MS;
+    for (;;) {
+        int slice_ms = left_ms < SLICE_MS ? left_ms : SLICE_MS;
+        int result =
+            flashq_client_wait(cli->client, slice_ms, cli->errtext, sizeof cli->errtext);
+        bool is_waiting = result == FLASHQ_ERR_TIMED_OUT || result == FLASHQ_ERR_UNREACHABLE;
+        left_ms -= slice_ms;
+        if (!is_waiting || left_ms <= 0 || fq_interrupted()) {
+            return result;
+        }
+    }
+}
+
 int fq_cli_connect(struct fq_cli *cli)
 {
     cli->errtext[0] = '\0';
     int result =
         flashq_client_open(cli->config, &cli->client, cli->errtext, sizeof cli->errtext);
     if (result == 0) {
-        result =
-            flashq_client_wait(cli->client, cli->timeout_ms, cli->errtext, sizeof cli->errtext);
+        result = wait_for_broker(cli);
         /* No answer at all is "cannot reach a broker", however it came about. */
         result = result == FLASHQ_ERR_TIMED_OUT ? FLASHQ_ERR_UNREACHABLE : result;
     }

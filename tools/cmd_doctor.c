@@ -20,6 +20,7 @@
 #include "tools/cli.h"
 
 #define MAP_COUNT_WANTED 262144
+#define BROKER_MS 2000
 #define FILES_WANTED 65536
 #define MEMLOCK_WANTED (UINT64_C(64) << 20)
 
@@ -316,8 +317,8 @@ static void check_broker(struct doctor *doctor)
     cli->errtext[0] = '\0';
     int result = flashq_client_open(cli->config, &cli->client, cli->errtext, sizeof cli->errtext);
     if (result == 0) {
-        result = flashq_client_wait(cli->client, cli->timeout_ms, cli->errtext,
-                                    sizeof cli->errtext);
+        result = flashq_client_wait(cli->client, cli->timeout_ms >= 0 ? cli->timeout_ms : BROKER_MS,
+                                    cli->errtext, sizeof cli->errtext);
     }
     if (result != 0) {
         check(doctor, NOTE, "broker", "not reached: %.400s",

@@ -15,6 +15,7 @@
 
 #define REPORTS_MAX 256
 #define POLL_EVERY 64
+#define LIMIT_KEY "message.max.bytes"
 
 static void keep_error(struct fq_publish *publish, int code, const char *text)
 {
@@ -25,9 +26,68 @@ static void keep_error(struct fq_publish *publish, int code, const char *text)
     }
 }
 
+/* The topic's message.max.bytes; 0 if it cannot be had. */
+static uint64_t topic_limit(const struct fq_publish *publish)
+{
+    flashq_config_entry *entries = NULL;
+    size_t count = 0;
+    uint64_t limit = 0;
+    struct fq_cli *cli = publish->cli;
+    if (flashq_topic_config(cli->client, publish->topic, cli->timeout_ms, &entries, &count, NULL,
+                            0) != 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(entries[i].key, LIMIT_KEY) == 0 &&
+            fq_parse_size(entries[i].value, &limit, NULL) != 0) {
+            limit = 0;
+        }
+    }
+    flashq_free(entries);
+    return limit;
+}
+
+static uint64_t client_limit(const struct fq_publish *publish)
+{
+    const char *value = flashq_config_get(publish->cli->config, LIMIT_KEY);
+    uint64_t limit = 0;
+    return value && fq_parse_size(value, &limit, NULL) == 0 ? limit : 0;
+}
+
+static bool is_client_limit_default(const struct fq_publish *publish)
+{
+    const char *key, *standard, *help, *value = flashq_config_get(publish->cli->config, LIMIT_KEY);
+    for (size_t i = 0; flashq_config_describe(i, &key, &standard, &help) == 0; i++) {
+        if (strcmp(key, LIMIT_KEY) == 0) {
+            return value && strcmp(value, standard) == 0;
+        }
+    }
+    return false;
+}
+
+/* A topic may take larger records than a client that was not told: connect again, told. */
+static int adopt_topic_limit(struct fq_publish *publish)
+{
+    struct fq_cli *cli = publish->cli;
+    uint64_t limit = topic_limit(publish);
+    char text[24];
+    if (limit <= client_limit(publish) || !is_client_limit_default(publish)) {
+        return 0;
+    }
+    (void)snprintf(text, sizeof text, "%" PRIu64, limit);
+    (void)flashq_client_close(cli->client, cli->timeout_ms);
+    cli->client = NULL;
+    int code = fq_cli_set(cli, LIMIT_KEY, text);
+    return code == 0 ? fq_cli_connect(cli) : code;
+}
+
 int fq_publish_open(struct fq_publish *publish)
 {
     struct fq_cli *cli = publish->cli;
+    int code = adopt_topic_limit(publish);
+    if (code != 0) {
+        return code;
+    }
     cli->errtext[0] = '\0';
     int result = flashq_producer_open(cli->client, publish->topic, cli->timeout_ms,
                                       &publish->producer, cli->errtext, sizeof cli->errtext);
@@ -89,36 +149,17 @@ static size_t record_bytes(const struct fq_rec *rec)
     return bytes;
 }
 
-/* " = 1048576": the topic's message.max.bytes; "" if it cannot be had. */
-static void limit_text(struct fq_publish *publish, char *text, size_t bytes)
-{
-    flashq_config_entry *entries = NULL;
-    size_t count = 0;
-    struct fq_cli *cli = publish->cli;
-    text[0] = '\0';
-    if (flashq_topic_config(cli->client, publish->topic, cli->timeout_ms, &entries, &count, NULL,
-                            0) != 0) {
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        uint64_t limit;
-        if (strcmp(entries[i].key, "message.max.bytes") == 0 &&
-            fq_parse_size(entries[i].value, &limit, NULL) == 0) {
-            (void)snprintf(text, bytes, " = %" PRIu64, limit);
-        }
-    }
-    flashq_free(entries);
-}
-
 static void refuse_too_large(struct fq_publish *publish, const struct fq_rec *rec)
 {
-    char text[FQ_ERRTEXT_BYTES], limit[48];
+    char text[FQ_ERRTEXT_BYTES];
     if (publish->first_error == 0) {
-        limit_text(publish, limit, sizeof limit);
+        uint64_t topic = topic_limit(publish), client = client_limit(publish);
         (void)snprintf(text, sizeof text,
                        "record %" PRIu64 " has %zu bytes (key, value and headers): over the limit "
-                       "message.max.bytes%s",
-                       publish->taken, record_bytes(rec), limit);
+                       "message.max.bytes = %" PRIu64 " of the %s",
+                       publish->taken, record_bytes(rec),
+                       topic > 0 && topic <= client ? topic : client,
+                       topic > 0 && topic <= client ? "topic" : "client");
         keep_error(publish, FLASHQ_ERR_TOO_LARGE, text);
     }
     publish->failed++;
