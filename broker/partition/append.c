@@ -341,8 +341,10 @@ int fq_partition_append(struct fq_partition *p, const uint8_t *ring, uint64_t av
                         struct fq_err *err)
 {
     *ret = (struct fq_append_result){.base_offset = -1, .end_offset = -1};
-    int rc = bring_and_take(p, ring, available, producer_id < 0 ? -1 : producer_id,
-                            producer_id < 0 ? (int16_t)-1 : producer_epoch, ret, err);
+    static const int16_t no_epoch = -1;
+    bool has_producer = producer_id >= 0;
+    int rc = bring_and_take(p, ring, available, has_producer ? producer_id : -1,
+                            has_producer ? producer_epoch : no_epoch, ret, err);
     p->stats.refused += rc < 0;
     return rc;
 }

@@ -5,9 +5,9 @@
  * they are committed. Knows no connections: the session layer maps slots and readers to it.
  *
  * One thread: its shard. An append neither blocks nor allocates nor calls the system (but the log's
- * write on disks); a round allocates a few times per segment, for the chunk index. What may block or
- * take long waits for fq_partition_off_path_step, which the shard calls when it is idle, and under load
- * now and then while fq_partition_wants_off_path.
+ * write on disks); a round allocates a few times per segment, for the chunk index. What may block
+ * or take long waits for fq_partition_off_path_step, which the shard calls when it is idle, and
+ * under load now and then while fq_partition_wants_off_path.
  */
 #ifndef FQ_PARTITION_PARTITION_H
 #define FQ_PARTITION_PARTITION_H

@@ -51,13 +51,15 @@ struct fq_partition {
     int64_t cut_truncate; /* in this order; -1: none */
     int64_t cut_trim;
 
-    int64_t index_next;         /* segments that begin below it have their index file */
-    bool index_wanted;          /* one was sealed since */
+    int64_t index_next;          /* segments that begin below it have their index file */
+    bool index_wanted;           /* one was sealed since */
     uint64_t snapshot_lag_bytes; /* of log that the last snapshot does not cover */
     struct fq_partition_stats stats;
 };
 
 void fq_partition_go_offline(struct fq_partition *partition, const struct fq_err *why);
+/* The flusher may have taken the log offline: the partition follows. */
+void fq_partition_look_at_log(struct fq_partition *partition);
 /* Finds the segment and position of the high watermark and publishes the view if anything in it has
  * changed. */
 void fq_partition_refresh_view(struct fq_partition *partition);

@@ -224,7 +224,8 @@ static void commit(struct model *m)
     check_state(m);
 }
 
-/* Reads as a client would: open the segment, take its bytes, follow to the next. */
+/* Reads as a client would after a seek to `from`: open the segment, take its bytes, follow to the
+ * next; nothing from before, no gap, nothing twice. (case 15) */
 static void read_all(struct model *m, int64_t from)
 {
     struct fq_partition *p = m->env.partition;
