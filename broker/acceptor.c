@@ -79,23 +79,34 @@ static void place(struct fq_acceptor *acceptor, struct fq_incoming *incoming)
     }
 }
 
+/* 0, or the listener's final error. */
+static int accept_from(struct fq_acceptor *acceptor, struct fq_listener *listener, unsigned *done)
+{
+    for (unsigned n = 0; n < ACCEPTED_PER_STEP; n++, (*done)++) {
+        struct fq_incoming *incoming;
+        int result = fq_listener_poll(listener, &incoming);
+        if (result <= 0) {
+            return result;
+        }
+        place(acceptor, incoming);
+    }
+    return 0;
+}
+
 unsigned fq_acceptor_step(struct fq_acceptor *acceptor)
 {
     unsigned done = 0;
     uint64_t refused = 0;
-    for (unsigned i = 0; i < acceptor->listeners_count; i++) {
-        struct fq_incoming *incoming;
-        for (unsigned n = 0; n < ACCEPTED_PER_STEP; n++, done++) {
-            int result = fq_listener_poll(acceptor->listeners[i], &incoming);
-            if (result < 0) {
-                fq_error("a listener failed: %s", fq_err_describe(result));
-            }
-            if (result <= 0) {
-                break;
-            }
-            place(acceptor, incoming);
-        }
+    for (unsigned i = 0; i < acceptor->listeners_count;) {
+        int result = accept_from(acceptor, acceptor->listeners[i], &done);
         refused += fq_listener_refused(acceptor->listeners[i]);
+        if (result < 0) { /* final; the other one and the connections there are go on */
+            fq_error("a listener failed and is closed: %s", fq_err_describe(result));
+            fq_listener_close(acceptor->listeners[i]);
+            acceptor->listeners[i] = acceptor->listeners[--acceptor->listeners_count];
+        } else {
+            i++;
+        }
     }
     atomic_store_explicit(&acceptor->refused_hellos, refused, memory_order_relaxed);
     return done;

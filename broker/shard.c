@@ -482,12 +482,15 @@ static bool has_work(struct fq_shard *shard)
 
 static void sleep_until_work(struct fq_shard *shard)
 {
-    bool can_sleep = true;
     fq_wake_arm(&shard->wake);
-    for (unsigned i = 0; i < shard->fabrics_count; i++) {
+    /* Once more, now that a signal cannot be missed: what a starved or syncing partition waits for may
+     * have come just before. (A poll disarms the fabrics, so those are armed after it.) */
+    bool can_sleep = fq_shard_step(shard, fq_mono_us()) == 0;
+    for (unsigned i = 0; i < shard->fabrics_count && can_sleep; i++) {
         can_sleep &= fq_fabric_arm(shard->fabrics[i]) == 0;
     }
-    if (can_sleep && !has_work(shard)) {
+    if (can_sleep && !has_work(shard) &&
+        atomic_load_explicit(&shard->is_finished, memory_order_relaxed) == 0) {
         struct epoll_event events[FQ_SHARD_FABRICS_MAX + 1];
         int64_t deadline_us = shard->is_closed ? shard->now_us + 1000 : fq_shard_next_deadline_us(shard);
         int timeout_ms = fq_deadline_poll_ms(fq_mono_us(), deadline_us);
