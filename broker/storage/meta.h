@@ -74,7 +74,10 @@ enum fq_meta_opened {
     FQ_META_REBUILT = 2      /* the old one was damaged: renamed to meta.pool.damaged-N, new one made */
 };
 
-/* Opens or creates `path`; `bytes` (at least FQ_LIMIT_META_POOL_BYTES_MIN) only on creation: the file
+/* Calendars get at most a third of the pool (NO_SPACE for a put beyond): they can be had again from the log and
+ * must not keep a topic from being created.
+ *
+ * Opens or creates `path`; `bytes` (at least FQ_LIMIT_META_POOL_BYTES_MIN) only on creation: the file
  * is fully allocated and never grows. Positive results: enum fq_meta_opened; then *ret is set. Whatever is
  * at `path` and cannot be read as a meta pool is renamed, never removed. BUSY: another process has it open;
  * VERSION: made by a newer FlashQ (kept); NO_SPACE; other errors are the system's. UNSUPPORTED: built

@@ -4,6 +4,8 @@
  * transaction under way; nothing is changed in place. libpmemobj undoes a transaction that did not
  * commit when the pool is next opened; the volatile index undoes it through its journal.
  *
+ * Calendars, which can be had again from the log and would grow to any size, get a third of the pool at most.
+ *
  * Failure: an allocation that does not fit is NO_SPACE, the transaction can then only be aborted, and
  * the pool is as before it. A value whose checksum fails is CORRUPT. libpmemobj aborts the process
  * when an msync fails.
@@ -26,6 +28,9 @@ struct pmem_meta {
     uint64_t pool_uuid_lo;
     bool in_transaction, has_failed;
     bool has_log;                    /* the transaction uses the log's reserve */
+    uint64_t calendar_bytes;         /* of the pool, taken by calendars; the transaction's share: */
+    uint64_t calendar_delta;         /* modulo 2^64 */
+    uint64_t calendar_bytes_max;
     uint64_t count_delta, sum_delta; /* of the transaction, modulo 2^64: what the root will say */
 };
 
@@ -81,6 +86,7 @@ static int pmem_begin(struct fq_meta *meta)
     m->in_transaction = true;
     m->has_failed = false;
     m->has_log = false;
+    m->calendar_delta = 0;
     m->count_delta = 0;
     m->sum_delta = 0;
     /* Now, while there is room for its snapshot: the commit will change it. */
@@ -112,6 +118,7 @@ static int pmem_commit(struct fq_meta *meta)
         return fq_err_from_errno(errnum);
     }
     fq_meta_index_commit(&m->index, NULL, NULL);
+    m->calendar_bytes += m->calendar_delta;
     return 0;
 }
 
@@ -130,6 +137,11 @@ static int fail_of_pool(struct pmem_meta *m, struct fq_err *err, int errnum)
                           "meta: the pool is full (its size was set when it was made)");
     }
     return fq_err_set(err, FLASHQ_ERR_FAILED, "meta: %s", pmemobj_errormsg());
+}
+
+static uint64_t calendar_share(const struct fq_meta_pool_entry *entry, PMEMoid oid)
+{
+    return entry->table == FQ_META_CALENDAR ? pmemobj_alloc_usable_size(oid) : 0;
 }
 
 /* Removing must not fail for want of room: what the removal has to note then goes into the reserve. */
@@ -153,8 +165,10 @@ static int replace(struct pmem_meta *m, struct fq_meta_node *node,
     bool is_own;
     const struct fq_meta_value former = fq_meta_index_set(&m->index, node, value, &is_own);
     if (value->handle != 0) {
+        const PMEMoid made = oid_of(m, value->handle);
         m->count_delta++;
-        m->sum_delta += fq_meta_pool_entry_share(entry_of(oid_of(m, value->handle)));
+        m->sum_delta += fq_meta_pool_entry_share(entry_of(made));
+        m->calendar_delta += calendar_share(entry_of(made), made);
     }
     if (former.handle == 0) {
         return 0;
@@ -162,6 +176,7 @@ static int replace(struct pmem_meta *m, struct fq_meta_node *node,
     const PMEMoid oid = oid_of(m, former.handle);
     m->count_delta--;
     m->sum_delta -= fq_meta_pool_entry_share(entry_of(oid));
+    m->calendar_delta -= calendar_share(entry_of(oid), oid);
     int errnum = free_entry(m, oid);
     return errnum == 0 ? 0 : fail_of_pool(m, err, errnum);
 }
@@ -176,6 +191,10 @@ static int pmem_put(struct fq_meta *meta, enum fq_meta_table table, const struct
     }
     if (!m->in_transaction || m->has_failed) {
         return fq_err_set(err, FLASHQ_ERR_INVALID, "meta: no transaction that can go on");
+    }
+    if (table == FQ_META_CALENDAR &&
+        m->calendar_bytes + m->calendar_delta + length > m->calendar_bytes_max) {
+        return fail(m, err, FLASHQ_ERR_NO_SPACE, "calendars have their third of the pool already");
     }
     struct fq_meta_node *node;
     if (fq_meta_index_prepare(&m->index, table, key, &node) < 0) {
@@ -312,6 +331,7 @@ static int load_entry(struct pmem_meta *m, PMEMoid oid)
     struct fq_meta_key key = {.partition = entry->partition, .node = entry->node};
     memcpy(key.topic_id.bytes, entry->topic_id, sizeof key.topic_id.bytes);
     const struct fq_meta_value value = value_of(entry, oid);
+    m->calendar_bytes += calendar_share(entry, oid);
     int r = fq_meta_index_load(&m->index, (enum fq_meta_table)entry->table, &key, &value);
     return r == FLASHQ_ERR_EXISTS ? FLASHQ_ERR_CORRUPT : r; /* one key twice */
 }
@@ -319,6 +339,8 @@ static int load_entry(struct pmem_meta *m, PMEMoid oid)
 static int load_entries(struct pmem_meta *m, const char *path, struct fq_err *err)
 {
     m->pool_uuid_lo = pmemobj_root(m->pool, sizeof(struct fq_meta_pool_root)).pool_uuid_lo;
+    m->calendar_bytes = 0;
+    m->calendar_bytes_max = fq_meta_pool_root_of(m->pool)->file_bytes / 3;
     for (PMEMoid oid = pmemobj_first(m->pool); !OID_IS_NULL(oid); oid = pmemobj_next(oid)) {
         int r = load_entry(m, oid);
         if (r < 0) {

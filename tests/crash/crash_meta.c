@@ -191,7 +191,7 @@ static void fill(struct fq_meta *meta)
                 fail("begin");
             }
             key.node = filler_count;
-            r = meta->ops->put(meta, FQ_META_CALENDAR, &key, value, length, NULL);
+            r = meta->ops->put(meta, FQ_META_EPOCHS, &key, value, length, NULL);
             if (r < 0) {
                 meta->ops->abort(meta);
             } else if (meta->ops->commit(meta) < 0) {
@@ -207,7 +207,7 @@ static void remove_everything(struct fq_meta *meta)
 {
     recorder_tag(0);
     if (meta->ops->begin(meta) < 0 ||
-        fq_meta_remove_all(meta, FQ_META_CALENDAR, &filler_topic, 0) < 0 ||
+        fq_meta_remove_all(meta, FQ_META_EPOCHS, &filler_topic, 0) < 0 ||
         meta->ops->commit(meta) < 0) {
         fail("removing everything");
     }
@@ -227,7 +227,7 @@ static int count_key(void *context, const struct fq_meta_key *key, const void *v
 static bool has_filler(struct fq_meta *meta, unsigned expected)
 {
     unsigned count = 0;
-    return meta->ops->visit(meta, FQ_META_CALENDAR, NULL, count_key, &count) == 0 &&
+    return meta->ops->visit(meta, FQ_META_EPOCHS, NULL, count_key, &count) == 0 &&
            count == expected;
 }
 

@@ -454,12 +454,12 @@ Test(meta, everything_can_be_removed_from_a_pool_without_a_free_byte, .timeout =
     static uint8_t value[60000];
     struct fq_err err = {0};
     uint64_t node = 0;
-    for (size_t length = sizeof value; length > 0; length /= 5) {
+    for (size_t length = sizeof value; length > 0; length /= 8) {
         int r = 0;
         while (r == 0) {
             const struct fq_meta_key key = numbered(node);
             cr_assert_eq(meta->ops->begin(meta), 0);
-            r = meta->ops->put(meta, FQ_META_CALENDAR, &key, value, length, &err);
+            r = meta->ops->put(meta, FQ_META_EPOCHS, &key, value, length, &err);
             if (r == 0) {
                 cr_assert_eq(meta->ops->commit(meta), 0);
                 node++;
@@ -469,15 +469,53 @@ Test(meta, everything_can_be_removed_from_a_pool_without_a_free_byte, .timeout =
             }
         }
     }
-    cr_assert_gt(node, 1000);
+    cr_assert_gt(node, 100);
     const struct fq_uuid topic = numbered(0).topic_id;
     cr_assert_eq(meta->ops->begin(meta), 0);
-    cr_assert_eq(fq_meta_remove_all(meta, FQ_META_CALENDAR, &topic, 0), 0);
+    cr_assert_eq(fq_meta_remove_all(meta, FQ_META_EPOCHS, &topic, 0), 0);
     cr_assert_eq(meta->ops->commit(meta), 0);
-    cr_assert_eq(count(meta, FQ_META_CALENDAR), 0);
+    cr_assert_eq(count(meta, FQ_META_EPOCHS), 0);
     put_committed(meta, 1, "room again");
     meta = close_and_open(meta);
     cr_assert(has(meta, 1, "room again"));
+    meta->ops->close(meta);
+    remove_directory();
+}
+
+Test(meta, calendars_leave_room_in_the_pool_to_the_others)
+{
+    make_directory();
+    struct fq_meta *meta = open_pool(FQ_META_CREATED);
+    static uint8_t value[5000];
+    struct fq_err err = {0};
+    uint64_t node = 0;
+    for (int r = 0; r == 0; node++) {
+        const struct fq_meta_key key = numbered(node);
+        cr_assert_eq(meta->ops->begin(meta), 0);
+        r = meta->ops->put(meta, FQ_META_CALENDAR, &key, value, sizeof value, &err);
+        cr_assert(r == FLASHQ_ERR_NO_SPACE || meta->ops->commit(meta) == 0);
+    }
+    meta->ops->abort(meta);
+    cr_assert_gt(node * sizeof value, POOL_BYTES / 4);
+    for (uint64_t i = 0; i < 1000; i++) {
+        const struct fq_meta_key key = numbered(i);
+        cr_assert_eq(meta->ops->begin(meta), 0);
+        cr_assert_eq(meta->ops->put(meta, FQ_META_CATALOGUE, &key, "topic", 5, &err), 0, "%s",
+                     err.text);
+        cr_assert_eq(meta->ops->commit(meta), 0);
+    }
+    meta = close_and_open(meta);
+    const struct fq_meta_key key = numbered(node);
+    cr_assert_eq(meta->ops->begin(meta), 0);
+    cr_assert_eq(meta->ops->put(meta, FQ_META_CALENDAR, &key, value, sizeof value, &err),
+                 FLASHQ_ERR_NO_SPACE, "also after reopening");
+    meta->ops->abort(meta);
+    cr_assert_eq(meta->ops->begin(meta), 0);
+    cr_assert_eq(fq_meta_remove_all(meta, FQ_META_CALENDAR, &key.topic_id, 0), 0);
+    cr_assert_eq(meta->ops->put(meta, FQ_META_CALENDAR, &key, value, sizeof value, &err), 0, "%s",
+                 err.text);
+    cr_assert_eq(meta->ops->commit(meta), 0);
+    cr_assert_eq(count(meta, FQ_META_CATALOGUE), 1000);
     meta->ops->close(meta);
     remove_directory();
 }
