@@ -22,15 +22,37 @@ struct loop {
     size_t left;       /* lanes not done */
     struct fq_rec rec; /* reused */
     size_t last_lane;  /* where the last message belonged */
+    bool is_unsettled; /* some lane is to be unassigned or moved */
 };
 
 static void leave_lane(struct loop *loop, struct fq_lane *lane)
 {
     if (!lane->is_done) {
-        lane->is_done = true;
+        lane->is_done = lane->is_left = true;
         loop->left--;
-        (void)flashq_consumer_unassign(loop->consumer, lane->topic, lane->partition);
+        loop->is_unsettled = true;
     }
+}
+
+/* Unassigning and seeking would take away the messages in hand: it is done between two polls. */
+static void settle(struct loop *loop)
+{
+    const struct fq_consume *consume = loop->consume;
+    for (size_t i = 0; loop->is_unsettled && i < consume->lanes_count; i++) {
+        struct fq_lane *lane = &consume->lanes[i];
+        if (lane->is_left) {
+            (void)flashq_consumer_unassign(loop->consumer, lane->topic, lane->partition);
+        } else if (lane->seek_to >= 0 && !lane->is_done &&
+                   flashq_seek_offset(loop->consumer, lane->topic, lane->partition, lane->seek_to,
+                                      consume->cli->timeout_ms) != 0) {
+            lane->is_done = true;
+            loop->left--;
+            (void)flashq_consumer_unassign(loop->consumer, lane->topic, lane->partition);
+        }
+        lane->is_left = false;
+        lane->seek_to = -1;
+    }
+    loop->is_unsettled = false;
 }
 
 static struct fq_lane *find_lane(struct loop *loop, const flashq_message *message)
@@ -70,10 +92,8 @@ static void take_condition(struct loop *loop, struct fq_lane *lane, const flashq
                     " were trimmed before they were read",
                     lane->topic, lane->partition, message->offset, next - 1);
         keep_failure(loop, FQ_EXIT_FAILED);
-        if (next >= lane->stop || flashq_seek_offset(loop->consumer, lane->topic, lane->partition,
-                                                     next, consume->cli->timeout_ms) != 0) {
-            leave_lane(loop, lane);
-        }
+        lane->seek_to = next;
+        loop->is_unsettled = true;
         break;
     default:
         keep_failure(loop, fq_cli_fail(consume->cli, message->status, NULL,
@@ -198,10 +218,12 @@ static int step(struct loop *loop, int64_t *last_record_ns)
         }
     }
     if (count > 0) {
+        settle(loop);
         *last_record_ns = fq_now_ns();
         return -1;
     }
     check_positions(loop);
+    settle(loop);
     if (consume->max_wait_ms >= 0 && fq_now_ns() - *last_record_ns >= wait_ns && loop->left > 0) {
         consume->is_timed_out = true;
         return FQ_EXIT_OK;

@@ -20,6 +20,8 @@ struct fq_lane {
     int64_t stop;    /* read offsets below this; FQ_STOP_NEVER */
     int64_t stop_ms; /* ends at the first record at or after this; INT64_MAX: no such end */
     bool is_done;
+    bool is_left;    /* done, and to be unassigned when the messages in hand are used up */
+    int64_t seek_to; /* likewise; -1 */
 };
 
 struct fq_lanes {

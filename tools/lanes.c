@@ -118,7 +118,7 @@ static int resolve_to(const struct resolve *r, const struct fq_offset_bound *to,
 static int add_lane(struct fq_lanes *lanes, const struct resolve *r,
                     const struct fq_offset_range *range, bool is_to_end)
 {
-    struct fq_lane lane = {.partition = r->info->partition};
+    struct fq_lane lane = {.partition = r->info->partition, .seek_to = -1};
     if (r->info->status != 0) {
         return fq_cli_fail(r->cli, r->info->status, NULL, "%s[%" PRId32 "]", r->topic,
                            r->info->partition);
