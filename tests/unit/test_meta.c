@@ -21,6 +21,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "storage/meta.h"
+#include "timeindex/timeindex.h"
 
 enum { POOL_BYTES = 16 << 20 };
 
@@ -579,6 +580,48 @@ Test(meta, no_room_for_a_new_pool_is_an_error_and_leaves_nothing)
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &unlimited), 0);
     cr_assert_eq(fq_meta_open_pmem(pool_path, FQ_LIMIT_META_POOL_BYTES_MIN - 1, &meta, &err), FLASHQ_ERR_INVALID);
     meta = open_pool(FQ_META_CREATED);
+    meta->ops->close(meta);
+    remove_directory();
+}
+
+static void mark_minutes(struct fq_meta *meta, int64_t from, int64_t to)
+{
+    const struct fq_meta_key key = {.topic_id = {{4}}};
+    struct fq_err err = {0};
+    cr_assert_eq(meta->ops->begin(meta), 0);
+    for (int64_t i = from; i < to; i++) {
+        const struct fq_calendar_mark mark = {.second = i * 61, .offset = i};
+        cr_assert_eq(fq_calendar_apply(meta, &key, &mark, 1, i + 1, &err), 0, "%s", err.text);
+    }
+    cr_assert_eq(meta->ops->commit(meta), 0);
+}
+
+/* Many marks in one transaction rewrite the root and the days again and again. */
+Test(meta, a_calendar_is_kept_in_the_pool_and_found_after_reopening)
+{
+    make_directory();
+    const struct fq_meta_key key = {.topic_id = {{4}}};
+    struct fq_meta *meta = open_pool(FQ_META_CREATED);
+    for (int64_t i = 0; i < 3000; i += 100) {
+        mark_minutes(meta, i, i + 100);
+    }
+    meta = close_and_open(meta);
+    struct fq_calendar_answer answer;
+    for (int64_t i = 0; i < 3000; i++) {
+        cr_assert_eq(fq_calendar_query(meta, &key, i * 61000, &answer), 0);
+        cr_assert(answer.found && answer.offset == i && answer.complete_to == 3000);
+    }
+    cr_assert_eq(meta->ops->begin(meta), 0);
+    cr_assert_eq(fq_calendar_truncate(meta, &key, 2000, NULL), 0);
+    cr_assert_eq(fq_calendar_trim(meta, &key, 1000, NULL), 0);
+    cr_assert_eq(meta->ops->commit(meta), 0);
+    meta = close_and_open(meta);
+    struct fq_calendar_state state;
+    cr_assert_eq(fq_calendar_get_state(meta, &key, &state), 0);
+    cr_assert(state.complete_from == 1000 && state.complete_to == 2000 &&
+              state.last_second == 1999 * 61 && state.minutes_count == 1000);
+    cr_assert_eq(count(meta, FQ_META_CALENDAR), 1 + 1000 + 2,
+                 "the root, the minutes, and the days 0 and 1");
     meta->ops->close(meta);
     remove_directory();
 }
