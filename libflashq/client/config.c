@@ -88,7 +88,7 @@ static const struct fq_conf_key keys[] = {
     {.name = "enable.idempotence", .type = FQ_CONF_BOOL, .default_value = "true",
      FIELD(enable_idempotence),
      .help = "accepted for compatibility: producers are always idempotent, whatever it says"},
-    {.name = "fetch.max.bytes", .aliases = "max.partition.fetch.bytes fetch.message.max.bytes",
+    {.name = "fetch.max.bytes", .aliases = "fetch.bytes max.partition.fetch.bytes fetch.message.max.bytes",
      .type = FQ_CONF_BYTES, .default_value = "1MiB", .min = 4096, .max = 8 * MIB,
      FIELD(fetch_max_bytes),
      .help = "how much is read from a partition at once (a larger batch still comes)"},
