@@ -192,7 +192,7 @@ int flashq_client_open(const flashq_config *config, flashq_client **ret_client, 
     if (!client) {
         return fq_api_give(NULL, FLASHQ_ERR_NO_MEMORY, errtext, errtext_bytes);
     }
-    int code = fq_engine_create(&values, &client->engine, &err);
+    int code = fq_engine_create(&values, NULL, &client->engine, &err);
     if (code != 0) {
         free(client);
         return fq_api_give(&err, code, errtext, errtext_bytes);

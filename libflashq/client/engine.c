@@ -118,8 +118,16 @@ static void free_engine(struct fq_engine *engine)
     free(engine);
 }
 
-int fq_engine_create(const struct fq_client_config *config, struct fq_engine **ret,
-                     struct fq_err *err)
+static int create_plain_fabric(void *context, enum fq_transport transport,
+                               const struct fq_fabric_params *params, struct fq_fabric **ret,
+                               struct fq_err *err)
+{
+    (void)context;
+    return fq_fabric_create(transport, params, ret, err);
+}
+
+int fq_engine_create(const struct fq_client_config *config, const struct fq_engine_ops *ops,
+                     struct fq_engine **ret, struct fq_err *err)
 {
     (void)pthread_once(&forks_once, watch_forks);
     struct fq_engine *engine = calloc(1, sizeof *engine);
@@ -127,11 +135,12 @@ int fq_engine_create(const struct fq_client_config *config, struct fq_engine **r
         return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for a client");
     }
     engine->config = *config;
+    engine->ops = ops ? *ops : (struct fq_engine_ops){.create_fabric = create_plain_fabric};
     engine->fork_generation = atomic_load_explicit(&forks, memory_order_relaxed);
     engine->epoll_fd = engine->news_fd = engine->kick.fd = -1;
     fq_chain_init(&engine->links);
     fq_chain_init(&engine->members);
-    fq_chain_init(&engine->ops);
+    fq_chain_init(&engine->metadata_ops);
     fq_chain_init(&engine->closing);
     fq_prng_seed(&engine->prng, fq_random_u64());
 
@@ -168,7 +177,7 @@ int fq_engine_fabric(struct fq_engine *engine, enum fq_transport transport, stru
     if (!*slot) {
         struct fq_fabric *fabric = NULL;
         struct fq_fabric_params params = {.connections_max = 1024};
-        int code = fq_fabric_create(transport, &params, &fabric, err);
+        int code = engine->ops.create_fabric(engine->ops.context, transport, &params, &fabric, err);
         if (code != 0) {
             return code;
         }

@@ -47,15 +47,24 @@ struct fq_member {
     bool is_closing;              /* they return CLOSED */
 };
 
+/* What a test puts in the place of the system's: fabrics that misbehave. */
+struct fq_engine_ops {
+    int (*create_fabric)(void *context, enum fq_transport transport,
+                         const struct fq_fabric_params *params, struct fq_fabric **ret,
+                         struct fq_err *err);
+    void *context;
+};
+
 struct fq_engine {
     struct fq_client_config config;
+    struct fq_engine_ops ops;
     unsigned fork_generation;     /* see fq_engine_is_forked */
 
     pthread_mutex_t lock;
     struct fq_fabric *fabrics[FQ_ENGINE_FABRICS];
     struct fq_chain links;
     struct fq_chain members;
-    struct fq_chain ops;          /* running metadata requests */
+    struct fq_chain metadata_ops; /* running metadata requests */
     struct fq_chain closing;      /* connections to close after this round of events */
     struct fq_link *control;      /* the link for metadata and admin; made with the engine */
     struct fq_endpoint *endpoints; /* what `brokers` says */
@@ -90,8 +99,9 @@ struct fq_engine {
     bool news_wanted, news_set;
 };
 
-int fq_engine_create(const struct fq_client_config *config, struct fq_engine **ret,
-                     struct fq_err *err);
+/* `ops` NULL: plain fabrics. */
+int fq_engine_create(const struct fq_client_config *config, const struct fq_engine_ops *ops,
+                     struct fq_engine **ret, struct fq_err *err);
 /* Waits up to the deadline for what members have on their way, then frees everything; returns the
  * records given up. Not under the lock. */
 int64_t fq_engine_destroy(struct fq_engine *engine, int64_t deadline_us);

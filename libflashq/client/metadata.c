@@ -224,7 +224,7 @@ int fq_metadata_fetch(struct fq_engine *engine, const char *topic, int64_t deadl
     if (topic) {
         (void)fq_str_copy(fq_str_of(topic, strlen(topic)), op->topic, sizeof op->topic);
     }
-    fq_chain_append(&engine->ops, &op->node);
+    fq_chain_append(&engine->metadata_ops, &op->node);
     int code = ask_page(op, (struct fq_str){0});
     if (code != 0) {
         op_free(op);
@@ -240,7 +240,7 @@ static void cancel_op(struct metadata_op *op)
 
 void fq_metadata_cancel(struct fq_engine *engine, void *context)
 {
-    for (struct fq_chain *at = engine->ops.next, *next; at != &engine->ops; at = next) {
+    for (struct fq_chain *at = engine->metadata_ops.next, *next; at != &engine->metadata_ops; at = next) {
         next = at->next;
         struct metadata_op *op = fq_chain_item(at, struct metadata_op, node);
         if (op->context == context) {
@@ -251,8 +251,8 @@ void fq_metadata_cancel(struct fq_engine *engine, void *context)
 
 void fq_metadata_cancel_all(struct fq_engine *engine)
 {
-    while (!fq_chain_is_empty(&engine->ops)) {
-        cancel_op(fq_chain_item(engine->ops.next, struct metadata_op, node));
+    while (!fq_chain_is_empty(&engine->metadata_ops)) {
+        cancel_op(fq_chain_item(engine->metadata_ops.next, struct metadata_op, node));
     }
 }
 

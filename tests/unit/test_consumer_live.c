@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Consuming against a whole broker in a thread of the test, over shm and tcp. */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "live_broker.h"
+
+static char transports[][8] = {"shm", "tcp"};
+
+#define over_both(suite, name)                                                                     \
+    ParameterizedTestParameters(suite, name)                                                       \
+    {                                                                                              \
+        return cr_make_param_array(char[8], transports, 2);                                        \
+    }                                                                                              \
+    ParameterizedTest(char (*transport)[8], suite, name, .timeout = 60)
+
+struct setup {
+    struct live_broker b;
+    flashq_client *client;
+    flashq_producer *producer;
+    flashq_consumer *consumer;
+};
+
+static void open_handles(struct setup *s)
+{
+    char text[512];
+    cr_assert_eq(flashq_producer_open(s->client, "t", 10000, &s->producer, text, sizeof text), 0, "%s",
+                 text);
+    cr_assert_eq(flashq_consumer_open(s->client, &s->consumer, text, sizeof text), 0, "%s", text);
+}
+
+static void set_up(struct setup *s, const char *transport, int partitions)
+{
+    live_broker_begin(&s->b);
+    s->client = live_client(&s->b, transport, NULL);
+    live_topic(s->client, "t", partitions);
+    open_handles(s);
+}
+
+static void tear_down(struct setup *s)
+{
+    cr_assert_eq(flashq_client_close(s->client, 2000), 0);
+    live_broker_end(&s->b);
+}
+
+static void assign(struct setup *s, int32_t partition, int64_t offset)
+{
+    char text[512];
+    int code = flashq_consumer_assign(s->consumer, "t", partition, offset, 10000, text, sizeof text);
+    cr_assert_eq(code, 0, "%s", text);
+}
+
+static void send_numbers(struct setup *s, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        flashq_record record = {.struct_bytes = sizeof record, .timestamp_ms = 1000 + 10 * i,
+                                .value = &i, .value_length = sizeof i};
+        cr_assert_eq(flashq_send(s->producer, &record, 10000), 0);
+    }
+    cr_assert_eq(flashq_flush(s->producer, 10000), 0);
+}
+
+/* Polls until `to`; every record must be the next number. */
+static void expect_numbers(struct setup *s, int from, int to)
+{
+    char text[512];
+    while (from < to) {
+        const flashq_message *messages[50];
+        int count = flashq_consumer_poll(s->consumer, messages, 50, 10000);
+        cr_assert_gt(count, 0, "nothing after %d: %s", from,
+                     (flashq_consumer_last_error(s->consumer, text, sizeof text), text));
+        for (int i = 0; i < count; i++, from++) {
+            int number;
+            cr_assert_eq(messages[i]->status, 0, "%s", flashq_error_name(messages[i]->status));
+            memcpy(&number, messages[i]->value, sizeof number);
+            cr_assert_eq(number, from);
+            cr_assert_eq(messages[i]->offset, from);
+            cr_assert_eq(messages[i]->timestamp_ms, 1000 + 10 * from);
+            cr_assert_lt(from, to);
+        }
+    }
+}
+
+static void expect_nothing(struct setup *s)
+{
+    const flashq_message *message;
+    cr_assert_eq(flashq_consumer_poll(s->consumer, &message, 1, 20), 0);
+}
+
+over_both(consume, from_start_then_as_it_comes)
+{
+    struct setup s;
+    int64_t lag = -1, position = -1;
+    set_up(&s, *transport, 1);
+    assign(&s, 0, FLASHQ_OFFSET_START); /* an empty partition: nothing was ever written */
+    expect_nothing(&s);
+    cr_assert_eq(flashq_lag(s.consumer, "t", 0, &lag), 0);
+    cr_assert_eq(lag, 0);
+    send_numbers(&s, 0, 500);
+    expect_numbers(&s, 0, 500);
+    expect_nothing(&s);
+    for (int i = 500; i < 520; i++) { /* one at a time, to a sleeping consumer */
+        send_numbers(&s, i, i + 1);
+        expect_numbers(&s, i, i + 1);
+    }
+    cr_assert_eq(flashq_position(s.consumer, "t", 0, &position), 0);
+    cr_assert_eq(position, 520);
+    cr_assert_eq(flashq_lag(s.consumer, "t", 0, &lag), 0);
+    cr_assert_eq(lag, 0);
+    tear_down(&s);
+}
+
+over_both(consume, end_means_only_what_comes_after_the_call)
+{
+    struct setup s;
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 100);
+    assign(&s, 0, FLASHQ_OFFSET_END);
+    send_numbers(&s, 100, 110);
+    expect_numbers(&s, 100, 110);
+    tear_down(&s);
+}
+
+over_both(consume, through_many_segments)
+{
+    static char value[20000];
+    struct setup s;
+    set_up(&s, *transport, 1);
+    assign(&s, 0, 0);
+    int64_t next = 0;
+    for (int i = 0; i < 600; i++) { /* 12 MB in segments of at most 2 MiB */
+        memcpy(value, &i, sizeof i);
+        flashq_record record = {.struct_bytes = sizeof record, .timestamp_ms = i, .value = value,
+                                .value_length = sizeof value};
+        cr_assert_eq(flashq_send(s.producer, &record, 10000), 0);
+    }
+    cr_assert_eq(flashq_flush(s.producer, 20000), 0);
+    while (next < 600) {
+        const flashq_message *messages[10];
+        int count = flashq_consumer_poll(s.consumer, messages, 10, 10000);
+        cr_assert_gt(count, 0);
+        for (int i = 0; i < count; i++, next++) {
+            int number;
+            memcpy(&number, messages[i]->value, sizeof number);
+            cr_assert_eq(messages[i]->offset, next);
+            cr_assert_eq(number, next);
+            cr_assert_eq(messages[i]->value_length, sizeof value);
+        }
+    }
+    tear_down(&s);
+}
+
+/* case 15: nothing from before a seek comes after it; no duplicate on resume. */
+over_both(positions, seek_is_a_barrier_and_pause_keeps_the_place)
+{
+    struct setup s;
+    struct fq_prng prng;
+    uint64_t seed = fq_random_u64();
+    (void)printf("# seek seed %llu\n", (unsigned long long)seed);
+    fq_prng_seed(&prng, seed);
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 1000);
+    assign(&s, 0, 0);
+    int at = 0;
+    for (int round = 0; round < 60; round++) {
+        int target = (int)fq_prng_below(&prng, 1001);
+        switch (fq_prng_below(&prng, 3)) {
+        case 0:
+            cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, target, 10000), 0);
+            at = target;
+            break;
+        case 1:
+            cr_assert_eq(flashq_pause(s.consumer, "t", 0), 0);
+            expect_nothing(&s);
+            cr_assert_eq(flashq_resume(s.consumer, "t", 0), 0);
+            break;
+        default:
+            cr_assert_eq(flashq_seek_time(s.consumer, "t", 0, 1000 + 10 * target - 5, 10000), 0);
+            at = target;
+            break;
+        }
+        int64_t position;
+        cr_assert_eq(flashq_position(s.consumer, "t", 0, &position), 0);
+        cr_assert_eq(position, at);
+        int take = at < 1000 ? 1 : 0;
+        expect_numbers(&s, at, at); /* nothing yet */
+        const flashq_message *message;
+        if (take && flashq_consumer_poll(s.consumer, &message, 1, 10000) == 1) {
+            cr_assert_eq(message->offset, at);
+            at++;
+        }
+    }
+    cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, FLASHQ_OFFSET_START, 10000), 0);
+    expect_numbers(&s, 0, 1000);
+    cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, FLASHQ_OFFSET_END, 10000), 0);
+    expect_nothing(&s);
+    cr_assert_eq(flashq_seek_offset(s.consumer, "t", 5, 0, 10000), FLASHQ_ERR_NOT_FOUND);
+    tear_down(&s);
+}
+
+over_both(positions, below_the_log_start_is_told_and_reset_only_when_configured)
+{
+    struct setup s;
+    char text[512];
+    const flashq_message *message;
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 100);
+    cr_assert_eq(flashq_topic_trim(s.client, "t", 0, 40, 10000, NULL, text, sizeof text), 0, "%s", text);
+    assign(&s, 0, 10);
+    cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+    cr_assert_eq(message->status, FLASHQ_ERR_TRIMMED);
+    cr_assert_eq(message->offset, 10);
+    cr_assert_eq(message->condition_end, 40);
+    expect_nothing(&s);
+    cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, 40, 10000), 0);
+    expect_numbers(&s, 40, 100);
+    cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, 1000, 10000), 0);
+    cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+    cr_assert_eq(message->status, FLASHQ_ERR_OUT_OF_RANGE);
+
+    flashq_client *other = live_client(&s.b, *transport, "auto.offset.reset", "start", NULL);
+    struct setup o = {.client = other};
+    cr_assert_eq(flashq_consumer_open(other, &o.consumer, text, sizeof text), 0);
+    assign(&o, 0, 10);
+    expect_numbers(&o, 40, 100);
+    (void)flashq_client_close(other, 1000);
+    tear_down(&s);
+}
+
+/* cases 30, 31 */
+over_both(records, null_and_empty_and_headers_come_back_as_they_were)
+{
+    static const char *const datas[] = {NULL, "", "x\0y"};
+    static const size_t lengths[] = {0, 0, 3};
+    flashq_header headers[40];
+    struct setup s;
+    set_up(&s, *transport, 1);
+    for (size_t i = 0; i < 40; i++) {
+        headers[i] = (flashq_header){.name = i % 2 ? "same" : "n\0l", .name_length = i % 2 ? 0 : 3,
+                                     .value = datas[i % 3], .value_length = lengths[i % 3]};
+    }
+    for (size_t i = 0; i < 9; i++) {
+        flashq_record record = {.struct_bytes = sizeof record, .timestamp_ms = INT64_C(1) << 40,
+                                .key = datas[i / 3], .key_length = lengths[i / 3],
+                                .value = datas[i % 3], .value_length = lengths[i % 3],
+                                .headers = headers, .headers_count = i == 4 ? 40 : 0};
+        record.timestamp_ms = 5;
+        cr_assert_eq(flashq_send(s.producer, &record, 1000), 0);
+    }
+    cr_assert_eq(flashq_flush(s.producer, 10000), 0);
+    assign(&s, 0, 0);
+    for (size_t i = 0; i < 9; i++) {
+        const flashq_message *m;
+        flashq_header header;
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &m, 1, 10000), 1);
+        cr_assert_eq(m->key == NULL, datas[i / 3] == NULL, "key of %zu", i);
+        cr_assert_eq(m->value == NULL, datas[i % 3] == NULL, "value of %zu", i);
+        cr_assert_eq(m->key_length, lengths[i / 3]);
+        cr_assert_eq(m->value_length, lengths[i % 3]);
+        cr_assert_eq(m->headers_count, i == 4 ? 40 : 0);
+        for (size_t h = 0; h < m->headers_count; h++) {
+            cr_assert_eq(flashq_message_header(m, h, &header), 0);
+            cr_assert_eq(header.name_length, h % 2 ? 4 : 3);
+            cr_assert_eq(memcmp(header.name, h % 2 ? "same" : "n\0l", header.name_length), 0);
+            cr_assert_eq(header.value == NULL, datas[h % 3] == NULL);
+            cr_assert_eq(header.value_length, lengths[h % 3]);
+        }
+        cr_assert_eq(flashq_message_header(m, m->headers_count, &header), FLASHQ_ERR_END);
+    }
+    tear_down(&s);
+}
+
+static void *unref_elsewhere(void *message)
+{
+    flashq_message_unref(message);
+    return NULL;
+}
+
+over_both(records, a_kept_message_outlives_everything)
+{
+    struct setup s;
+    const flashq_message *m, *kept[20];
+    pthread_t thread;
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 20);
+    assign(&s, 0, 0);
+    for (int i = 0; i < 20; i++) {
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &m, 1, 10000), 1);
+        kept[i] = flashq_message_ref(m);
+        cr_assert_eq(flashq_message_ref(kept[i]), kept[i]);
+    }
+    tear_down(&s);
+    for (int i = 0; i < 20; i++) {
+        int number;
+        memcpy(&number, kept[i]->value, sizeof number);
+        cr_assert_eq(number, i);
+        cr_assert_str_eq(kept[i]->topic, "t");
+        flashq_message_unref(kept[i]);
+        cr_assert_eq(pthread_create(&thread, NULL, unref_elsewhere, (void *)(uintptr_t)kept[i]), 0);
+        cr_assert_eq(pthread_join(thread, NULL), 0);
+    }
+}
+
+/* Borrowed messages stay readable though the connection they came by is gone. */
+over_both(records, borrowed_messages_survive_the_loss_of_the_broker)
+{
+    struct setup s;
+    const flashq_message *messages[100];
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 100);
+    assign(&s, 0, 0);
+    int count = flashq_consumer_poll(s.consumer, messages, 100, 10000);
+    cr_assert_gt(count, 0);
+    live_broker_kill(&s.b);
+    (void)usleep(100000); /* the io thread notices */
+    for (int i = 0; i < count; i++) {
+        int number;
+        memcpy(&number, messages[i]->value, sizeof number);
+        cr_assert_eq(number, i);
+    }
+    live_broker_start(&s.b);
+    expect_numbers(&s, count, 100);
+    tear_down(&s);
+}
+
+/* case 17 */
+over_both(restarts, a_waiting_consumer_goes_on)
+{
+    struct setup s;
+    set_up(&s, *transport, 1);
+    assign(&s, 0, 0);
+    for (int round = 0; round < 3; round++) {
+        send_numbers(&s, round * 10, round * 10 + 10);
+        expect_numbers(&s, round * 10, round * 10 + 10);
+        expect_nothing(&s);
+        if (round % 2) {
+            live_broker_stop(&s.b);
+        } else {
+            live_broker_kill(&s.b);
+        }
+        live_broker_start(&s.b);
+    }
+    tear_down(&s);
+}
+
+/* case 2: the answer is the record, not the batch; also in a compressed one. */
+over_both(times, the_first_record_inside_a_batch_is_found)
+{
+    static const char *const codecs[] = {"none", "lz4", "zstd"};
+    for (size_t c = 0; c < 3; c++) {
+        struct setup s;
+        char text[512];
+        live_broker_begin(&s.b);
+        s.client = live_client(&s.b, *transport, "compression.type", codecs[c], "linger.ms", "20", NULL);
+        live_topic(s.client, "t", 1);
+        open_handles(&s);
+        for (int batch = 0; batch < 4; batch++) {
+            send_numbers(&s, batch * 200, batch * 200 + 200);
+        }
+        for (int i = 0; i <= 800; i += 61) {
+            flashq_time_answer answer = {.struct_bytes = sizeof answer};
+            int code = flashq_offset_for_time(s.client, "t", 0, 1000 + 10 * i - 3, 10000, &answer, text,
+                                              sizeof text);
+            cr_assert_eq(code, 0, "%s", text);
+            cr_assert_eq(answer.end, i >= 800);
+            cr_assert_eq(answer.offset, i < 800 ? i : 800, "%s: %d", codecs[c], i);
+        }
+        assign(&s, 0, 0);
+        expect_numbers(&s, 0, 800);
+        tear_down(&s);
+    }
+}
+
+over_both(handles, the_descriptor_is_readable_when_there_is_something)
+{
+    struct setup s;
+    set_up(&s, *transport, 1);
+    int fd = flashq_client_fd(s.client);
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    cr_assert_geq(fd, 0);
+    assign(&s, 0, 0);
+    expect_nothing(&s);
+    cr_assert_eq(poll(&waiting, 1, 50), 0);
+    for (int i = 0; i < 5; i++) {
+        send_numbers(&s, i, i + 1);
+        cr_assert_eq(poll(&waiting, 1, 5000), 1);
+        expect_numbers(&s, i, i + 1);
+        expect_nothing(&s);
+        cr_assert_eq(poll(&waiting, 1, 20), 0);
+    }
+    tear_down(&s);
+}
+
+over_both(handles, of_a_topic_made_anew_never_get_its_data)
+{
+    struct setup s;
+    char text[512];
+    const flashq_message *message;
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 5);
+    assign(&s, 0, 0);
+    expect_numbers(&s, 0, 5);
+    cr_assert_eq(flashq_topic_delete(s.client, "t", 10000, text, sizeof text), 0, "%s", text);
+    live_topic(s.client, "t", 1);
+    flashq_producer *producer;
+    cr_assert_eq(flashq_producer_open(s.client, "t", 10000, &producer, text, sizeof text), 0);
+    (void)live_send(producer, 0, "new");
+    cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+    cr_assert_eq(message->status, FLASHQ_ERR_UNKNOWN_TOPIC_ID, "%s", flashq_error_name(message->status));
+    expect_nothing(&s);
+    tear_down(&s);
+}
