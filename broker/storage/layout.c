@@ -148,7 +148,8 @@ bool fq_seal_decode(const struct fq_segment_identity *identity, const uint8_t in
     ret->end_offset = (int64_t)fq_load_le64(in);
     ret->data_bytes = fq_load_le64(in + 8);
     ret->last_retention_ms = (int64_t)fq_load_le64(in + 16);
-    return ret->end_offset >= identity->base_offset;
+    return ret->end_offset >= identity->base_offset &&
+           (uint64_t)ret->end_offset - (uint64_t)identity->base_offset <= FQ_WORD_VALUE_MAX;
 }
 
 void fq_epoch_encode(const struct fq_segment_identity *identity, const struct fq_segment_epoch *epoch,

@@ -29,6 +29,7 @@
 #define FQ_SEGMENT_MAGIC     "FQSEGMNT"
 #define FQ_SECTOR_BYTES      512u
 #define FQ_SEGMENT_EPOCHS    32u
+#define FQ_OFFSET_MAX        (INT64_C(1) << 62) /* leaves room for sums of what a file may claim */
 #define FQ_WORD_VALUE_MAX    ((UINT64_C(1) << 40) - 1)
 
 enum fq_segment_field {

@@ -358,8 +358,8 @@ int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, str
         (void)fq_log_is_offline(log, &why);
         return fq_err_set(err, FLASHQ_ERR_OFFLINE, "%s", why.text);
     }
-    if (base_offset != log->end) {
-        if (log->segments_count > 0 || base_offset < log->end) {
+    if (base_offset != log->end || base_offset > FQ_OFFSET_MAX) {
+        if (base_offset > FQ_OFFSET_MAX || log->segments_count > 0 || base_offset < log->end) {
             return fq_err_set(err, FLASHQ_ERR_INVALID, "offset %lld given, the log ends at %lld",
                               (long long)base_offset, (long long)log->end);
         }

@@ -43,7 +43,7 @@ struct fq_log_params {
 };
 
 /* Called for each valid batch during recovery and scans, in offset order. `batch` points into the
- * mapping. Return non-zero to stop (fq_log_scan returns it). */
+ * mapping. Return non-zero to stop (fq_log_scan returns it; fq_log_open fails if it is negative). */
 typedef int (*fq_log_visitor)(void *context, const struct fq_batch_header *header,
                               const uint8_t *batch, uint64_t segment_base, uint64_t position);
 

@@ -89,6 +89,12 @@ static void read_header(const struct mapped *file, const char *path, struct fq_s
     segment->state = fq_state_read(fq_load_le64(file->map + FQ_SEG_STATE));
     out->state = fq_state_name(segment->state);
     out->header_ok = fq_identity_decode(file->map, &segment->identity) == FQ_IDENTITY_OK;
+    bool is_unused =
+        segment->state == FQ_SEGMENT_FREE || segment->state == FQ_SEGMENT_PREPARED;
+    if (out->header_ok && !is_unused && (segment->identity.base_offset < 0 ||
+                                         segment->identity.base_offset > FQ_OFFSET_MAX)) {
+        out->header_ok = false;
+    }
     if (!out->header_ok) {
         const char *slash = strrchr(path, '/');
         bool is_next;
@@ -98,9 +104,13 @@ static void read_header(const struct mapped *file, const char *path, struct fq_s
             struct fq_batch_header first;
             segment->identity.base_offset =
                 fq_batch_header_read(file->map + FQ_SEG_DATA, (size_t)(file->bytes - FQ_SEG_DATA),
-                                     &first, NULL) == 0
+                                     &first, NULL) == 0 &&
+                        first.base_offset >= 0
                     ? first.base_offset
                     : 0;
+        }
+        if (segment->identity.base_offset > FQ_OFFSET_MAX) {
+            segment->identity.base_offset = 0;
         }
     }
     segment->identity.file_bytes = file->bytes;

@@ -27,7 +27,7 @@
 #define RETRY_US         INT64_C(1000000)
 #define PERIOD_US        INT64_C(10000000)
 #define SURPLUS_FACTOR   2u /* files of a size kept beyond what is wanted of it */
-#define WANT_MAX         16u
+#define WANT_MAX         8u
 
 /* Numbers are random and never used again: were one reused, a rename that a crash keeps could replace
  * a file whose own renaming away from that name the crash has lost. */
@@ -226,6 +226,19 @@ static int make_one_ready(struct fq_store *store)
     return 0;
 }
 
+/* One file of a size that is no longer asked for: its space goes back to the medium. */
+static int drop_surplus(struct fq_store *store)
+{
+    for (struct fq_pool_file *f = store->pool.files; f; f = f->next) {
+        uint64_t want = wanted(store, demand_of(&store->pool, f->bytes));
+        if (count_of(&store->pool, f->bytes) > SURPLUS_FACTOR * want + 1) {
+            pool_drop(store, f);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int fq_pool_top_up(struct fq_store *store)
 {
     struct fq_pool *pool = &store->pool;
@@ -237,6 +250,9 @@ int fq_pool_top_up(struct fq_store *store)
         }
     }
     if (make_one_ready(store) > 0) {
+        return 1;
+    }
+    if (drop_surplus(store) > 0) {
         return 1;
     }
     if (store->now_us < pool->retry_at_us) {

@@ -37,6 +37,7 @@ struct recovery {
     size_t count, capacity;
     fq_log_visitor visitor;
     void *context;
+    int visitor_result; /* the first that was not 0: no more visits */
     struct fq_err *err;
 };
 
@@ -144,7 +145,7 @@ static int classify(struct recovery *r, struct found *f, int64_t name_base, bool
         return 1;
     }
     f->identity_ok = result == FQ_IDENTITY_OK && identity.file_bytes == file_bytes &&
-                     identity.base_offset >= 0;
+                     identity.base_offset >= 0 && identity.base_offset <= FQ_OFFSET_MAX;
     if (f->identity_ok && (memcmp(&identity.topic_id, &log->topic_id, sizeof log->topic_id) != 0 ||
                            identity.partition != log->partition)) {
         damage(log, segment, 0, file_bytes, -1, -1, "the file belongs to another partition");
@@ -206,7 +207,7 @@ static bool base_from_data(struct found *f)
     if (fq_segment_map(f->segment, NULL) < 0 ||
         fq_batch_header_read(fq_segment_bytes(f->segment), (size_t)fq_segment_capacity(f->segment),
                              &header, NULL) < 0 ||
-        header.base_offset < 0) {
+        header.base_offset < 0 || header.base_offset > FQ_OFFSET_MAX) {
         return false;
     }
     f->segment->identity.base_offset = header.base_offset;
@@ -241,7 +242,7 @@ static int take_file(struct recovery *r, const char *name)
     int64_t base = -1;
     bool is_next = false;
     bool is_based = fq_segment_name_parse(name, &base, &is_next);
-    if (!is_based && !is_next) {
+    if ((!is_based && !is_next) || base > FQ_OFFSET_MAX) {
         return 0; /* sidecars and what others put here: left alone */
     }
     struct found *f = calloc(1, sizeof *f);
@@ -317,14 +318,13 @@ struct walked {
     int64_t offset;    /* and offsets */
 };
 
-static bool visit(struct recovery *r, const struct fq_segment *segment,
+static void visit(struct recovery *r, const struct fq_segment *segment,
                   const struct fq_batch_header *header, uint64_t position)
 {
-    if (!r->visitor) {
-        return true;
+    if (r->visitor && r->visitor_result == 0) {
+        r->visitor_result = r->visitor(r->context, header, fq_segment_bytes(segment) + position,
+                                       (uint64_t)segment->identity.base_offset, position);
     }
-    return r->visitor(r->context, header, fq_segment_bytes(segment) + position,
-                      (uint64_t)segment->identity.base_offset, position) == 0;
 }
 
 /* Walks what is known to have been published, [walk->position, walk->limit): nothing of it is cut. */
@@ -339,7 +339,7 @@ static void walk_published(struct recovery *r, struct fq_segment *segment, struc
         }
         if (look == FQ_WALK_FIT) {
             fq_segment_index_add(segment, header.base_offset, walk->position);
-            (void)visit(r, segment, &header, walk->position);
+            visit(r, segment, &header, walk->position);
             fq_walk_advance(walk, &header);
             continue;
         }
@@ -359,7 +359,7 @@ static void walk_above(struct recovery *r, struct fq_segment *segment, struct fq
     while (fq_walk_look(walk, &header, &why) != FQ_WALK_END) {
         if (fq_walk_look(walk, &header, &why) == FQ_WALK_FIT) {
             fq_segment_index_add(segment, header.base_offset, walk->position);
-            (void)visit(r, segment, &header, walk->position);
+            visit(r, segment, &header, walk->position);
             fq_walk_advance(walk, &header);
             continue;
         }
@@ -388,6 +388,8 @@ static int cut_above(struct recovery *r, struct fq_segment *segment, uint64_t po
     }
     if (result == 0 && log->persist->ops->needs_sync) {
         log->cut_bytes += end - position;
+        fq_warn("%s: %llu bytes above offset %lld were not complete and are cut", segment->path,
+                (unsigned long long)(end - position), (long long)segment->end_offset);
     }
     return result < 0 ? fq_err_set(r->err, result, "cut %s: %s", segment->path,
                                    fq_err_describe(result))
@@ -671,6 +673,10 @@ int fq_log_recover(struct fq_log *log, fq_log_visitor visitor, void *context, st
 {
     struct recovery r = {.log = log, .visitor = visitor, .context = context, .err = err};
     int result = recover_all(&r);
+    if (result == 0 && r.visitor_result < 0) {
+        result = fq_err_set(err, r.visitor_result, "%s: reading its batches: %s", log->shared->dir,
+                            fq_err_describe(r.visitor_result));
+    }
     for (size_t i = 0; i < r.count; i++) {
         fq_segment_destroy(r.found[i]->segment);
         free(r.found[i]);

@@ -35,26 +35,16 @@ static char *sidecar_path(const struct fq_log *log, const struct fq_segment *seg
     return path;
 }
 
-static int write_whole(const char *path, const uint8_t *bytes, size_t length)
+static int write_whole(struct fq_persist *persist, const char *path, const uint8_t *bytes,
+                       size_t length)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return fq_err_from_errno(errno);
+    struct fq_pfile pf;
+    (void)persist->ops->unlink(persist, path, NULL);
+    int r = persist->ops->create(persist, path, length, &pf, NULL);
+    if (r == 0) {
+        r = persist->ops->write(&pf, 0, bytes, length);
+        persist->ops->close(&pf);
     }
-    int r = 0;
-    while (r == 0 && length > 0) {
-        ssize_t wrote = write(fd, bytes, length);
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
-        if (wrote <= 0) {
-            r = fq_err_from_errno(wrote < 0 ? errno : ENOSPC);
-        } else {
-            bytes += wrote;
-            length -= (size_t)wrote;
-        }
-    }
-    (void)close(fd);
     return r;
 }
 
@@ -62,12 +52,17 @@ static bool run_sidecar(struct fq_store *store, struct fq_job *job)
 {
     struct sidecar_job *sidecar = (struct sidecar_job *)job; /* the job is its first member */
     char temporary[FQ_PATH_BYTES];
-    (void)store;
+    struct fq_persist *persist = store->persist;
     (void)snprintf(temporary, sizeof temporary, "%s.tmp", sidecar->path);
-    int r = write_whole(temporary, sidecar->bytes, sidecar->length);
-    if (r < 0 || rename(temporary, sidecar->path) < 0) {
-        (void)unlink(temporary);
-        fq_debug("%s not written: %s", sidecar->path, fq_err_describe(r < 0 ? r : FLASHQ_ERR_IO));
+    int r = store->is_abandoned
+                ? FLASHQ_ERR_CLOSED
+                : write_whole(persist, temporary, sidecar->bytes, sidecar->length);
+    if (r == 0) {
+        r = persist->ops->rename(persist, temporary, sidecar->path, NULL);
+    }
+    if (r < 0 && r != FLASHQ_ERR_CLOSED) {
+        (void)persist->ops->unlink(persist, temporary, NULL);
+        fq_debug("%s not written: %s", sidecar->path, fq_err_describe(r));
     }
     free(sidecar->path);
     free(sidecar);
@@ -77,6 +72,9 @@ static bool run_sidecar(struct fq_store *store, struct fq_job *job)
 int fq_log_write_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix,
                          const void *bytes, size_t length)
 {
+    if (length == 0) {
+        return FLASHQ_ERR_INVALID;
+    }
     struct sidecar_job *job = length <= SIDECAR_BYTES_MAX ? malloc(sizeof *job + length) : NULL;
     if (!job) {
         return FLASHQ_ERR_NO_MEMORY;

@@ -38,7 +38,8 @@ static const char *header_misfit(const struct fq_walk *walk, uint64_t position, 
     if (fq_batch_total_bytes(ret) > walk->limit - position) {
         return "batch length beyond the end";
     }
-    if (is_exact ? ret->base_offset != offset : ret->base_offset < offset) {
+    if (is_exact ? ret->base_offset != offset
+                 : ret->base_offset < offset || ret->base_offset > FQ_OFFSET_MAX) {
         return "wrong base offset";
     }
     if (ret->base_offset > walk->offset_limit - 1 - ret->last_offset_delta) {

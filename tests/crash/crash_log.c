@@ -313,6 +313,11 @@ static void do_restart(struct run *run, bool is_clean)
 
 static void do_file(struct run *run, unsigned i)
 {
+    struct fq_segment *first = fq_log_segment_first(run->logs[i]);
+    if (first && fq_segment_is_sealed(first)) {
+        must(run, fq_log_write_sidecar(run->logs[i], first, "index", "an index", 8), "sidecar");
+        log_maker_keep_house(run->store);
+    }
     struct fq_err err;
     const struct model *model = run->models[i];
     must(run, fq_store_write_file(run->store, model->topic, &model->topic_id, "topic", "words", 5,
