@@ -81,10 +81,12 @@ void fq_cli_help(struct fq_cli *cli, const struct fq_command *command)
     }
     fq_buf_printf(out, "Usage: flashq %s %s\n\n%s.\n", command->name, command->arguments,
                   command->summary);
-    if (command->options[0].id != 0) {
-        fq_buf_add_text(out, "\nOptions:\n");
-        fq_opt_describe(command->options, out);
+    struct fq_buf own = {0};
+    fq_opt_describe(command->options, &own);
+    if (own.length > 0) {
+        fq_buf_printf(out, "\nOptions:\n%s", fq_buf_text(&own));
     }
+    fq_buf_fini(&own);
     fq_buf_add_text(out, "\nOptions of every command:\n");
     fq_opt_describe(fq_common_options, out);
     if (command->notes) {
