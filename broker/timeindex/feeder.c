@@ -5,8 +5,9 @@
  * lower offset or of a second that the calendar has already, after a restart or a cut; both are harmless
  * (fq_calendar_apply).
  *
- * The last chunk still grows: it is looked at again whenever more of it is committed, and only when all
- * of it is, since its maximum does not say which batch made it.
+ * The last chunk still grows and is left out: a mark costs the housekeeper a transaction (on a disk: several
+ * msyncs), so there is at most one for every 64 KiB that was written, not one a second for every partition
+ * that gets a record now and then. What lies in the last chunk is found without the calendar.
  *
  * The shard's thread; never blocks, never allocates.
  */
@@ -42,47 +43,41 @@ void fq_calendar_feeder_trim(struct fq_calendar_feeder *feeder, int64_t log_star
     }
 }
 
-/* The chunk that holds next_offset, if all of it is committed; *ret_end: how far it goes. */
+/* The chunk that holds next_offset, if it is closed and all of it is committed. */
 static bool next_chunk(const struct fq_calendar_feeder *feeder, const struct fq_chunks *chunks,
-                       int64_t committed_end, struct fq_chunk *ret, int64_t *ret_end)
+                       int64_t committed_end, struct fq_chunk_hit *ret)
 {
-    if (chunks->count == 0 || feeder->next_offset >= committed_end) {
+    if (chunks->count == 0) {
         return false;
     }
     const struct fq_chunk_segment *last = chunks->segments[chunks->count - 1];
-    struct fq_chunk_hit hit;
     if (feeder->next_offset >= last->entries[last->count - 1].base_offset) {
-        fq_chunk_table_hit(chunks, chunks->count - 1, last->count - 1, &hit);
-    } else {
-        uint64_t nodes = 0;
-        size_t at = fq_chunk_table_segment_at(chunks, feeder->next_offset, &nodes);
-        size_t entry =
-            fq_chunk_segment_entry_at(chunks->segments[at], feeder->next_offset, &nodes);
-        fq_chunk_table_hit(chunks, at, entry, &hit);
+        return false;
     }
-    bool is_last = hit.end_offset == INT64_MAX;
-    *ret = hit.chunk;
-    *ret_end = is_last ? committed_end : hit.end_offset;
-    return is_last ? chunks->last_batch_offset < committed_end : hit.end_offset <= committed_end;
+    uint64_t nodes = 0;
+    size_t at = fq_chunk_table_segment_at(chunks, feeder->next_offset, &nodes);
+    size_t entry = fq_chunk_segment_entry_at(chunks->segments[at], feeder->next_offset, &nodes);
+    fq_chunk_table_hit(chunks, at, entry, ret);
+    return ret->end_offset <= committed_end;
 }
 
 int fq_calendar_feeder_step(struct fq_calendar_feeder *feeder, const struct fq_chunks *chunks,
                             int64_t committed_end, unsigned chunks_max, fq_calendar_emit emit,
                             void *context)
 {
-    struct fq_chunk chunk;
-    int64_t end;
-    while (next_chunk(feeder, chunks, committed_end, &chunk, &end)) {
+    struct fq_chunk_hit hit;
+    while (next_chunk(feeder, chunks, committed_end, &hit)) {
         if (chunks_max-- == 0) {
             return 1;
         }
         struct fq_calendar_feeder next = *feeder;
         struct fq_calendar_mark mark;
-        bool has_mark = fq_calendar_feeder_add(&next, chunk.base_offset, chunk.max_timestamp, &mark);
-        next.next_offset = end;
+        bool has_mark = fq_calendar_feeder_add(&next, hit.chunk.base_offset, hit.chunk.max_timestamp,
+                                               &mark);
+        next.next_offset = hit.end_offset;
         next.chunks_unsaid++;
         if (has_mark || next.chunks_unsaid >= CHUNKS_PER_ADVANCE) {
-            if (!emit(context, has_mark ? &mark : NULL, end)) {
+            if (!emit(context, has_mark ? &mark : NULL, hit.end_offset)) {
                 return 1;
             }
             next.chunks_unsaid = 0;

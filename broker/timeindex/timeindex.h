@@ -128,8 +128,8 @@ bool fq_calendar_feeder_add(struct fq_calendar_feeder *feeder, int64_t offset, i
 typedef bool (*fq_calendar_emit)(void *context, const struct fq_calendar_mark *mark,
                                  int64_t complete_to);
 
-/* Feeds the calendar from the chunks: whatever is committed (below `committed_end`) and not yet fed, at
- * most `chunks_max` chunks a call, at most one mark a chunk and second. Cheap when there is nothing
+/* Feeds the calendar from the chunks: every chunk but the last that is wholly committed (below
+ * `committed_end`) and not yet fed, at most `chunks_max` a call, at most one mark a chunk. Cheap when there is nothing
  * new: fit for every round. It is the live feed, the catching up after a start and the rebuilding of a
  * lost calendar in one. Returns 1 when there is more to do (chunks_max reached, or emit said no: it
  * will be asked the same again), else 0. */
