@@ -17,7 +17,7 @@
 #define CONNECT_MS 5000
 #define SLICE_MS 200
 
-enum { COMMON_BROKERS = 1, COMMON_OUTPUT, COMMON_TIMEOUT, COMMON_KEY, COMMON_HELP };
+enum { COMMON_BROKERS = 1, COMMON_OUTPUT, COMMON_TIMEOUT, COMMON_TIMEOUT_MS, COMMON_KEY, COMMON_HELP };
 
 const struct fq_opt fq_common_options[] = {
     {COMMON_BROKERS, 'b', "brokers", "BROKERS",
@@ -25,6 +25,7 @@ const struct fq_opt fq_common_options[] = {
     {COMMON_BROKERS, 0, "bootstrap-server", "BROKERS", NULL},
     {COMMON_OUTPUT, 'O', "output", "FORM", "table, json or jsonl"},
     {COMMON_TIMEOUT, 0, "timeout", "T", "how long a request may take, such as 5s"},
+    {COMMON_TIMEOUT_MS, 0, "timeout-ms", "MS", NULL},
     {COMMON_KEY, 'X', NULL, "KEY=VALUE", "sets a key of the client, see flashq-client(5)"},
     {COMMON_HELP, 'h', "help", NULL, "this text"},
     {0, 0, NULL, NULL, NULL},
@@ -129,23 +130,20 @@ static int take_pair(struct fq_cli *cli, const char *pair, struct fq_fault *faul
     return result;
 }
 
-static int take_timeout(struct fq_cli *cli, const char *value, struct fq_fault *fault)
+static int take_timeout(struct fq_cli *cli, int64_t ms)
 {
-    int64_t ms;
-    int result = fq_parse_duration_ms(value, &ms, fault);
-    if (result == 0) {
-        char text[24];
-        cli->timeout_ms = ms > INT32_MAX ? INT32_MAX : (int)ms;
-        (void)snprintf(text, sizeof text, "%d", cli->timeout_ms);
-        /* the library's own waiting (reconnects, flushes) goes by the same bound */
-        (void)flashq_config_set(cli->config, "timeout.ms", text, NULL, 0);
-    }
-    return result;
+    char text[24];
+    cli->timeout_ms = ms > INT32_MAX ? INT32_MAX : (int)ms;
+    (void)snprintf(text, sizeof text, "%d", cli->timeout_ms);
+    /* the library's own waiting (reconnects, flushes) goes by the same bound */
+    (void)flashq_config_set(cli->config, "timeout.ms", text, NULL, 0);
+    return 0;
 }
 
-/* 1: it was a common option; 0: it was not; negative: fault. */
 static int take_common(struct fq_cli *cli, int id, const char *value, struct fq_fault *fault)
 {
+    int64_t ms;
+    int result;
     switch (id) {
     case COMMON_BROKERS:
         if (flashq_config_set(cli->config, "brokers", value, cli->errtext, sizeof cli->errtext)) {
@@ -153,7 +151,12 @@ static int take_common(struct fq_cli *cli, int id, const char *value, struct fq_
         }
         return 0;
     case COMMON_OUTPUT: return take_output(cli, value, fault);
-    case COMMON_TIMEOUT: return take_timeout(cli, value, fault);
+    case COMMON_TIMEOUT:
+        result = fq_parse_duration_ms(value, &ms, fault);
+        return result == 0 ? take_timeout(cli, ms) : result;
+    case COMMON_TIMEOUT_MS:
+        result = fq_parse_whole(value, "timeout-ms", 0, INT32_MAX, &ms, fault);
+        return result == 0 ? take_timeout(cli, ms) : result;
     case COMMON_KEY: return take_pair(cli, value, fault);
     default: return fq_fault_set(fault, "option %d", id);
     }

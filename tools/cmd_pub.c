@@ -57,6 +57,7 @@ static const struct fq_opt options[] = {
     {PUB_RATE, 0, "rate", "R", "records a second, such as 500 or 10k"},
     {PUB_REPORT, 0, "report", NULL, "print a JSON line for each acknowledged record"},
     {PUB_NULL, 'Z', "null-empty", NULL, "an empty value is null"},
+    {PUB_PARTITION, 0, "partitions", "P", NULL},
     {PUB_TOPIC, 0, "topic", "TOPIC", NULL},
     {0, 0, NULL, NULL, NULL},
 };

@@ -25,6 +25,7 @@ static const struct fq_opt options[] = {
     {REPLAY_PARTITIONS, 'p', "partitions", "P,P", "only these partitions"},
     {REPLAY_FORMAT, 'f', "format", "FMT", "how records are printed"},
     {REPLAY_DELIMITER, 'D', "delimiter", "DELIM", "what is printed after each value [\\n]"},
+    {REPLAY_PARTITIONS, 0, "partition", "P", NULL},
     {REPLAY_TOPIC, 0, "topic", "TOPIC", NULL},
     {0, 0, NULL, NULL, NULL},
 };
