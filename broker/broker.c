@@ -79,9 +79,9 @@ static int open_meta(struct fq_broker *broker, struct fq_err *err)
     char path[FQ_LIMIT_PATH_BYTES + 16];
     (void)snprintf(path, sizeof path, "%s/meta.pool", broker->options.data_dir);
     int code = fq_meta_open_pmem(path, (size_t)broker->options.meta_pool_bytes, &broker->meta, err);
-    if (code == FLASHQ_ERR_UNSUPPORTED) {
-        fq_warn("built without libpmemobj: metadata lives in memory and is rebuilt from the logs at "
-                "every start");
+    if (code == FLASHQ_ERR_UNSUPPORTED || code == FLASHQ_ERR_NO_SPACE) {
+        fq_warn("%s; until the next start metadata lives in memory, after that it is rebuilt from the logs",
+                code == FLASHQ_ERR_NO_SPACE ? err->text : "built without libpmemobj");
         code = fq_meta_open_memory(&broker->meta);
     } else if (code == FQ_META_CREATED) {
         fq_info("meta.pool: made");
@@ -272,6 +272,8 @@ static int open_parts(struct fq_broker *broker, struct fq_err *err)
 int fq_broker_open(const struct fq_options *options, const struct fq_clock *clock,
                    struct fq_broker **ret, struct fq_err *err)
 {
+    struct fq_err own;
+    err = err ? err : &own;
     struct fq_broker *broker = aligned_alloc(64, (sizeof *broker + 63) / 64 * 64);
     if (!broker) {
         return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "out of memory");
@@ -285,7 +287,7 @@ int fq_broker_open(const struct fq_options *options, const struct fq_clock *cloc
         code = open_parts(broker, err);
     }
     if (code != 0) {
-        if (err && err->text[0] == '\0') {
+        if (err->text[0] == '\0') {
             (void)fq_err_set(err, code, "%s", fq_err_describe(code));
         }
         fq_broker_close(broker);

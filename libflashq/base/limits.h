@@ -62,7 +62,7 @@
 
 /* meta.pool: catalogue, epochs, producer snapshots, calendar. Fully allocated when it is made. A calendar
  * minute takes about 600 bytes of it, so that a partition's calendar is at most about 5 MiB. */
-#define FQ_LIMIT_META_POOL_BYTES_DEFAULT (64u << 20)
+#define FQ_LIMIT_META_POOL_BYTES_DEFAULT (32u << 20)
 #define FQ_LIMIT_META_POOL_BYTES_MIN (8u << 20) /* libpmemobj's least; some 4 MiB are of use */
 #define FQ_LIMIT_CALENDAR_MINUTES 8192 /* per partition; the oldest give way */
 

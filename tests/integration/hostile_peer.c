@@ -110,6 +110,7 @@ static bool connect_to(struct peer *p, const struct fq_endpoint *endpoint)
     struct fq_connect_params params = {.endpoint = endpoint, .shard = 0, .hello = hello,
                                        .hello_bytes = sizeof hello,
                                        .deadline_us = fq_mono_us() + 5000000};
+    memset(fq_region_base(p->acks), 0, fq_region_bytes(p->acks)); /* the last connection's count */
     p->is_gone = p->is_connected = false;
     p->sent = p->acked = p->position = 0;
     p->sequence = 0;
@@ -151,7 +152,6 @@ static bool open_ring(struct peer *p)
     struct fq_msg msg;
     struct fq_ring_open ring = {.entries = ENTRIES};
     struct fq_ring_open_answer answer;
-    memset(fq_region_base(p->acks), 0, fq_region_bytes(p->acks));
     if (fq_window_grant(p->conn, p->acks, 0, fq_region_bytes(p->acks), FQ_RIGHT_WRITE, &p->acks_window,
                         ring.ack_token, NULL) != 0 ||
         !ask(p, out, fq_encode_ring_open(out, sizeof out, 3, &ring), &msg) ||
