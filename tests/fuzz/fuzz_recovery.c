@@ -57,7 +57,7 @@ static void edit(uint8_t *image, const uint8_t *data, size_t size)
 {
     struct fq_reader r;
     fq_reader_init(&r, data, size);
-    while (fq_reader_left(&r) > 0) {
+    while (!r.failed && fq_reader_left(&r) > 0) {
         uint16_t position = fq_read_u16(&r);
         size_t length = fq_read_u8(&r);
         length = length < fq_reader_left(&r) ? length : fq_reader_left(&r);
