@@ -148,12 +148,18 @@ int fq_persist_pmem_probe(const char *dir)
     if (snprintf(path, sizeof path, "%s/probe.tmp", dir) >= (int)sizeof path) {
         return 0;
     }
+    /* A file of an earlier start does as well, and needs no free byte. */
+    char version[4096];
     size_t mapped = 0;
     int is_pmem = 0;
-    void *map = pmem_map_file(path, PROBE_BYTES, PMEM_FILE_CREATE, 0600, &mapped, &is_pmem);
+    (void)snprintf(version, sizeof version, "%s/version", dir);
+    void *map = pmem_map_file(version, 0, 0, 0, &mapped, &is_pmem);
+    if (!map) {
+        map = pmem_map_file(path, PROBE_BYTES, PMEM_FILE_CREATE, 0600, &mapped, &is_pmem);
+        (void)unlink(path);
+    }
     if (map) {
         (void)pmem_unmap(map, mapped);
     }
-    (void)unlink(path);
     return map && is_pmem ? 1 : 0;
 }

@@ -10,303 +10,18 @@
  * Idempotent: what it stores (a cut, a tail, a seal) it stores in an order in which a second run after
  * any crash finds the same log.
  */
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/log.h"
-#include "storage/log_impl.h"
+#include "storage/recovery_impl.h"
 #include "storage/walk.h"
-
-struct found {
-    struct fq_segment *segment;
-    uint8_t header[FQ_SEG_DATA];
-    bool identity_ok, base_known, seal_ok;
-    struct fq_segment_seal seal;
-    uint64_t start_delta; /* of the start word, plus one; 0: none */
-};
-
-struct recovery {
-    struct fq_log *log;
-    struct found **found;
-    size_t count, capacity;
-    fq_log_visitor visitor;
-    void *context;
-    int visitor_result; /* the first that was not 0: no more visits */
-    struct fq_err *err;
-};
-
-static void damage(struct fq_log *log, const struct fq_segment *segment, uint64_t position,
-                   uint64_t bytes, int64_t first, int64_t next, const char *what)
-{
-    fq_log_add_damage(log, &(struct fq_log_damage_at){segment->path, position, bytes, first, next,
-                                                      what});
-}
-
-/* --- finding files ---------------------------------------------------------------------------- */
-
-static bool is_zero(const uint8_t *bytes, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        if (bytes[i] != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static int read_header(const char *path, uint8_t header[FQ_SEG_DATA], uint64_t *ret_bytes,
-                       struct fq_err *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) {
-        return fq_err_errno(err, fq_err_from_errno(errno), errno, "open %s", path);
-    }
-    off_t size = lseek(fd, 0, SEEK_END);
-    ssize_t got = pread(fd, header, FQ_SEG_DATA, 0);
-    int errnum = errno;
-    (void)close(fd);
-    if (got < 0) {
-        return fq_err_errno(err, fq_err_from_errno(errnum), errnum, "read %s", path);
-    }
-    memset(header + got, 0, FQ_SEG_DATA - (size_t)got);
-    *ret_bytes = size > 0 ? (uint64_t)size : 0;
-    return 0;
-}
-
-/* Where non-zero bytes end in [from, capacity). */
-static uint64_t dirty_end(const struct fq_segment *segment, uint64_t from)
-{
-    const uint8_t *data = fq_segment_bytes(segment);
-    uint64_t at = fq_segment_capacity(segment);
-    while (at > from && at % 8 != 0 && data[at - 1] == 0) {
-        at--;
-    }
-    while (at >= from + 8 && at % 8 == 0 && fq_load_le64(data + at - 8) == 0) {
-        at -= 8;
-    }
-    while (at > from && data[at - 1] == 0) {
-        at--;
-    }
-    return at;
-}
-
-/* Hands a file that holds no data of this log back to the pool. */
-static void give_back(struct fq_log *log, struct fq_segment *segment)
-{
-    segment->log = NULL;
-    segment->retire_job.run = fq_pool_retire;
-    fq_store_give(log->store, &segment->retire_job);
-}
-
-static void load_epochs(struct fq_log *log, struct found *f)
-{
-    struct fq_segment *segment = f->segment;
-    for (unsigned i = 0; i < FQ_SEGMENT_EPOCHS; i++) {
-        struct fq_segment_epoch epoch;
-        enum fq_epoch_result r = fq_epoch_decode(
-            &segment->identity, f->header + FQ_SEG_EPOCHS + i * FQ_SEG_EPOCH_BYTES, &epoch);
-        if (r == FQ_EPOCH_NONE) {
-            break;
-        }
-        if (r == FQ_EPOCH_DAMAGED) {
-            damage(log, segment, FQ_SEG_EPOCHS + i * FQ_SEG_EPOCH_BYTES, FQ_SEG_EPOCH_BYTES, -1, -1,
-                   "an entry of the epoch table");
-            segment->is_epochs_damaged = true;
-            epoch = segment->epochs_count > 0
-                        ? segment->epochs[segment->epochs_count - 1]
-                        : (struct fq_segment_epoch){segment->identity.base_offset,
-                                                    segment->identity.first_epoch};
-        }
-        segment->epochs[segment->epochs_count++] = epoch;
-    }
-}
-
-/* Sorts one file into: another's (quarantine), unused (next, pool), a segment. */
-static int classify(struct recovery *r, struct found *f, int64_t name_base, bool is_next_name)
-{
-    struct fq_log *log = r->log;
-    struct fq_segment *segment = f->segment;
-    struct fq_segment_identity identity;
-    enum fq_identity_result result = fq_identity_decode(f->header, &identity);
-    uint64_t file_bytes = segment->identity.file_bytes;
-    enum fq_segment_state state = fq_state_read(fq_load_le64(f->header + FQ_SEG_STATE));
-    if (result == FQ_IDENTITY_VERSION) {
-        return fq_err_set(r->err, FLASHQ_ERR_VERSION, "%s has another media version", segment->path);
-    }
-    /* PREPARED under a final name: the rename outlived the header. Nothing of it was acknowledged. */
-    if (state == FQ_SEGMENT_FREE || state == FQ_SEGMENT_PREPARED) {
-        segment->state = state;
-        return 1;
-    }
-    f->identity_ok = result == FQ_IDENTITY_OK && identity.file_bytes == file_bytes &&
-                     identity.base_offset >= 0 && identity.base_offset <= FQ_OFFSET_MAX;
-    if (f->identity_ok && (memcmp(&identity.topic_id, &log->topic_id, sizeof log->topic_id) != 0 ||
-                           identity.partition != log->partition)) {
-        damage(log, segment, 0, file_bytes, -1, -1, "the file belongs to another partition");
-        return 2;
-    }
-    if (!f->identity_ok) {
-        damage(log, segment, 0, FQ_SEG_IDENTITY_BYTES, -1, -1, "the segment's header");
-        identity = (struct fq_segment_identity){.topic_id = log->topic_id,
-                                                .partition = log->partition,
-                                                .base_offset = name_base,
-                                                .first_retention_ms = -1};
-        identity.file_bytes = file_bytes;
-    } else if (!is_next_name && name_base != identity.base_offset) {
-        damage(log, segment, 0, 0, -1, -1, "the file's name differs from its header");
-    }
-    segment->identity = identity;
-    f->base_known = f->identity_ok || !is_next_name;
-    if (state == FQ_SEGMENT_UNKNOWN) {
-        damage(log, segment, FQ_SEG_STATE, 8, -1, -1, "the state word");
-        state = FQ_SEGMENT_OPEN;
-    }
-    segment->state = state;
-    if (f->identity_ok) {
-        load_epochs(log, f);
-        f->seal_ok = state == FQ_SEGMENT_SEALED &&
-                     fq_seal_decode(&segment->identity, f->header + FQ_SEG_SEAL, &f->seal) &&
-                     f->seal.data_bytes <= fq_segment_capacity(segment);
-        if (state == FQ_SEGMENT_SEALED && !f->seal_ok) {
-            damage(log, segment, FQ_SEG_SEAL, FQ_SEG_SEAL_BYTES, -1, -1, "the seal");
-        }
-        uint64_t start = fq_load_le64(f->header + FQ_SEG_START);
-        if (start != 0 && !fq_word_read(&segment->identity, FQ_WORD_START, start, &f->start_delta)) {
-            damage(log, segment, FQ_SEG_START, 8, -1, -1, "the word of the log start");
-            f->start_delta = 0;
-        }
-    }
-    return 0;
-}
-
-static int keep_found(struct recovery *r, struct found *f)
-{
-    if (r->count == r->capacity) {
-        size_t capacity = r->capacity ? 2 * r->capacity : 16;
-        struct found **grown = realloc(r->found, capacity * sizeof *grown);
-        if (!grown) {
-            return FLASHQ_ERR_NO_MEMORY;
-        }
-        r->found = grown;
-        r->capacity = capacity;
-    }
-    r->found[r->count++] = f;
-    return 0;
-}
-
-/* A segment whose header and name both say nothing: its first batch knows. */
-static bool base_from_data(struct found *f)
-{
-    struct fq_batch_header header;
-    if (fq_segment_map(f->segment, NULL) < 0 ||
-        fq_batch_header_read(fq_segment_bytes(f->segment), (size_t)fq_segment_capacity(f->segment),
-                             &header, NULL) < 0 ||
-        header.base_offset < 0 || header.base_offset > FQ_OFFSET_MAX) {
-        return false;
-    }
-    f->segment->identity.base_offset = header.base_offset;
-    return true;
-}
-
-/* A prepared file beside the log: ready to be used if its life never began, else for the pool to
- * zero. */
-static int keep_unused(struct recovery *r, struct fq_segment *segment)
-{
-    struct fq_log *log = r->log;
-    if (segment->state == FQ_SEGMENT_PREPARED && !log->next &&
-        fq_segment_prepare_names(segment, log->shared->dir) == 0) {
-        int result = fq_segment_map(segment, r->err);
-        if (result < 0) {
-            fq_segment_destroy(segment);
-            return result;
-        }
-        if (dirty_end(segment, 0) == 0 && is_zero(segment->file->pf.map + FQ_SEG_EPOCHS,
-                                                  FQ_SEG_DATA - FQ_SEG_EPOCHS)) {
-            log->next = segment;
-            return 0;
-        }
-    }
-    give_back(log, segment);
-    return 0;
-}
-
-static int take_file(struct recovery *r, const char *name)
-{
-    struct fq_log *log = r->log;
-    int64_t base = -1;
-    bool is_next = false;
-    bool is_based = fq_segment_name_parse(name, &base, &is_next);
-    if ((!is_based && !is_next) || base > FQ_OFFSET_MAX) {
-        return 0; /* sidecars and what others put here: left alone */
-    }
-    struct found *f = calloc(1, sizeof *f);
-    char path[FQ_PATH_BYTES];
-    uint64_t bytes = 0;
-    if (!f) {
-        return fq_err_set(r->err, FLASHQ_ERR_NO_MEMORY, "no memory for recovery");
-    }
-    (void)snprintf(path, sizeof path, "%s/%s", log->shared->dir, name);
-    int result = read_header(path, f->header, &bytes, r->err);
-    if (result == 0) {
-        f->segment = fq_segment_create(log->store, bytes > FQ_SEG_DATA ? bytes : FQ_SEG_DATA);
-        result = f->segment && (f->segment->path = strdup(path)) ? 0 : FLASHQ_ERR_NO_MEMORY;
-    }
-    if (result == 0 && bytes <= FQ_SEG_DATA) {
-        damage(log, f->segment, 0, bytes, -1, -1, "the file is shorter than a segment's header");
-        result = 2;
-    } else if (result == 0) {
-        f->segment->log = log;
-        result = classify(r, f, base, is_next);
-    }
-    if (result == 0 && !f->base_known && !base_from_data(f)) {
-        result = 2;
-    }
-    if (result == 0) {
-        result = keep_found(r, f);
-        if (result == 0) {
-            return 0;
-        }
-    }
-    if (result == 1) {
-        result = keep_unused(r, f->segment);
-        f->segment = NULL;
-    } else if (result == 2) { /* data of somebody: never deleted */
-        char relative[FQ_PATH_BYTES];
-        size_t skip = strlen(fq_store_data_dir(log->store)) + 1;
-        (void)snprintf(relative, sizeof relative, "%s", path + skip);
-        result = fq_store_quarantine(log->store, relative, "not this partition's", NULL);
-        result = 0;
-    }
-    fq_segment_destroy(f->segment);
-    free(f);
-    return result;
-}
-
-static int list_files(struct recovery *r)
-{
-    DIR *folder = opendir(r->log->shared->dir);
-    if (!folder) {
-        return errno == ENOENT ? 0
-                               : fq_err_errno(r->err, fq_err_from_errno(errno), errno, "open %s",
-                                              r->log->shared->dir);
-    }
-    int result = 0;
-    for (struct dirent *entry; result == 0 && (entry = readdir(folder)) != NULL;) {
-        result = take_file(r, entry->d_name);
-    }
-    (void)closedir(folder);
-    return result;
-}
 
 static int by_base(const void *a, const void *b)
 {
-    const struct found *left = *(struct found *const *)a, *right = *(struct found *const *)b;
+    const struct fq_found *left = *(struct fq_found *const *)a, *right = *(struct fq_found *const *)b;
     int64_t l = left->segment->identity.base_offset, r = right->segment->identity.base_offset;
     return l < r ? -1 : l > r;
 }
@@ -318,7 +33,7 @@ struct walked {
     int64_t offset;    /* and offsets */
 };
 
-static void visit(struct recovery *r, const struct fq_segment *segment,
+static void visit(struct fq_recovery *r, const struct fq_segment *segment,
                   const struct fq_batch_header *header, uint64_t position)
 {
     if (r->visitor && r->visitor_result == 0) {
@@ -328,7 +43,7 @@ static void visit(struct recovery *r, const struct fq_segment *segment,
 }
 
 /* Walks what is known to have been published, [walk->position, walk->limit): nothing of it is cut. */
-static void walk_published(struct recovery *r, struct fq_segment *segment, struct fq_walk *walk)
+static void walk_published(struct fq_recovery *r, struct fq_segment *segment, struct fq_walk *walk)
 {
     struct fq_batch_header header;
     const char *why = "";
@@ -345,13 +60,13 @@ static void walk_published(struct recovery *r, struct fq_segment *segment, struc
         }
         int64_t first = walk->offset;
         uint64_t from = fq_walk_resync(walk);
-        damage(r->log, segment, FQ_SEG_DATA + from, walk->position - from, first, walk->offset, why);
+        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + from, walk->position - from, first, walk->offset, why);
     }
 }
 
 /* Walks what may or may not have been acknowledged, up to the first batch that does not fit. With a
  * damaged tail word (`is_unknown`) batches behind a misfit show that it is damage, not the end. */
-static void walk_above(struct recovery *r, struct fq_segment *segment, struct fq_walk *walk,
+static void walk_above(struct fq_recovery *r, struct fq_segment *segment, struct fq_walk *walk,
                        bool is_unknown)
 {
     struct fq_batch_header header;
@@ -367,7 +82,7 @@ static void walk_above(struct recovery *r, struct fq_segment *segment, struct fq
         if (!is_unknown || (fq_walk_resync(&beyond), beyond.position == beyond.limit)) {
             return;
         }
-        damage(r->log, segment, FQ_SEG_DATA + walk->position, beyond.position - walk->position,
+        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + walk->position, beyond.position - walk->position,
                walk->offset, beyond.offset, why);
         *walk = beyond;
     }
@@ -375,10 +90,10 @@ static void walk_above(struct recovery *r, struct fq_segment *segment, struct fq
 
 /* Above the end of the last segment everything must be zero before the log is used, or bytes of a
  * batch that was cut could continue a later one. */
-static int cut_above(struct recovery *r, struct fq_segment *segment, uint64_t position)
+static int cut_above(struct fq_recovery *r, struct fq_segment *segment, uint64_t position)
 {
     struct fq_log *log = r->log;
-    uint64_t end = dirty_end(segment, position);
+    uint64_t end = fq_recovery_dirty_end(segment, position);
     if (end == position) {
         return 0;
     }
@@ -397,7 +112,7 @@ static int cut_above(struct recovery *r, struct fq_segment *segment, uint64_t po
 }
 
 /* The last segment, or any unsealed one: finds its end by the tail word and by walking. */
-static int walk_unsealed(struct recovery *r, struct found *f, bool is_last, int64_t next_base,
+static int walk_unsealed(struct fq_recovery *r, struct fq_found *f, bool is_last, int64_t next_base,
                          bool *ret_tail_ok)
 {
     struct fq_segment *segment = f->segment;
@@ -422,11 +137,11 @@ static int walk_unsealed(struct recovery *r, struct found *f, bool is_last, int6
     if (!tail_ok) {
         tail = 0;
         if (f->identity_ok) {
-            damage(r->log, segment, FQ_SEG_TAIL, 8, -1, -1, "the tail word");
+            fq_recovery_damage(r->log, segment, FQ_SEG_TAIL, 8, -1, -1, "the tail word");
         }
     }
     if (f->identity_ok && !end_ok) {
-        damage(r->log, segment, FQ_SEG_END, 8, -1, -1, "the end word");
+        fq_recovery_damage(r->log, segment, FQ_SEG_END, 8, -1, -1, "the end word");
     }
     fq_walk_init(&walk, segment, fq_segment_bytes(segment), tail);
     walk.any_epoch |= !f->identity_ok;
@@ -451,7 +166,7 @@ static int walk_unsealed(struct recovery *r, struct found *f, bool is_last, int6
 }
 
 /* Writes a header anew whose identity was damaged, once the data has said what it was. */
-static int repair_header(struct found *f)
+static int repair_header(struct fq_found *f)
 {
     struct fq_segment *segment = f->segment;
     struct fq_pfile *pf = &segment->file->pf;
@@ -491,7 +206,7 @@ static int repair_header(struct found *f)
 }
 
 /* Stores what recovery found of the last segment, so that the next one need not find it again. */
-static int settle_last(struct recovery *r, struct found *f, bool tail_ok)
+static int settle_last(struct fq_recovery *r, struct fq_found *f, bool tail_ok)
 {
     struct fq_segment *segment = f->segment;
     const struct fq_persist_ops *ops = segment->file->pf.persist->ops;
@@ -518,7 +233,7 @@ static int settle_last(struct recovery *r, struct found *f, bool tail_ok)
 }
 
 /* A segment with a successor: complete by construction, so whatever is missing is damage. */
-static int recover_middle(struct recovery *r, struct found *f, int64_t next_base)
+static int recover_middle(struct fq_recovery *r, struct fq_found *f, int64_t next_base)
 {
     struct fq_segment *segment = f->segment;
     bool tail_ok = true;
@@ -534,10 +249,10 @@ static int recover_middle(struct recovery *r, struct found *f, int64_t next_base
         }
     }
     if (segment->end_offset < next_base) {
-        damage(r->log, segment, FQ_SEG_DATA + segment->data_bytes, 0, segment->end_offset, next_base,
+        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + segment->data_bytes, 0, segment->end_offset, next_base,
                "records between two segments are missing");
     } else if (segment->end_offset > next_base) {
-        damage(r->log, segment, 0, 0, next_base, segment->end_offset,
+        fq_recovery_damage(r->log, segment, 0, 0, next_base, segment->end_offset,
                "offsets overlap the next segment's");
         segment->end_offset = next_base;
     }
@@ -560,7 +275,7 @@ static int recover_middle(struct recovery *r, struct found *f, int64_t next_base
                       : 0;
 }
 
-static int recover_last(struct recovery *r, struct found *f)
+static int recover_last(struct fq_recovery *r, struct fq_found *f)
 {
     struct fq_segment *segment = f->segment;
     bool tail_ok = true;
@@ -577,7 +292,7 @@ static int recover_last(struct recovery *r, struct found *f)
 /* --- the log ---------------------------------------------------------------------------------- */
 
 /* A start word in a later segment outdates everything before it: finish that removal. */
-static void drop_below_start(struct recovery *r)
+static void drop_below_start(struct fq_recovery *r)
 {
     struct fq_log *log = r->log;
     size_t first = 0;
@@ -587,15 +302,15 @@ static void drop_below_start(struct recovery *r)
         }
     }
     for (size_t i = 0; i < first; i++) {
-        give_back(log, r->found[i]->segment);
+        fq_recovery_give_back(log, r->found[i]->segment);
         free(r->found[i]);
     }
     if (first > 0) {
-        memmove(r->found, r->found + first, (r->count - first) * sizeof(struct found *));
+        memmove(r->found, r->found + first, (r->count - first) * sizeof(struct fq_found *));
         r->count -= first;
     }
     if (r->count > 0) {
-        const struct found *f = r->found[0];
+        const struct fq_found *f = r->found[0];
         log->start = f->segment->identity.base_offset;
         if (f->start_delta > 0) {
             log->start += (int64_t)f->start_delta - 1;
@@ -604,42 +319,42 @@ static void drop_below_start(struct recovery *r)
 }
 
 /* Two files with one base offset: the one with an intact header is the log's. */
-static void quarantine_doubles(struct recovery *r)
+static void quarantine_doubles(struct fq_recovery *r)
 {
     for (size_t i = 1; i < r->count;) {
-        struct found *a = r->found[i - 1], *b = r->found[i];
+        struct fq_found *a = r->found[i - 1], *b = r->found[i];
         if (a->segment->identity.base_offset != b->segment->identity.base_offset) {
             i++;
             continue;
         }
         size_t out = b->identity_ok && !a->identity_ok ? i - 1 : i;
-        struct found *f = r->found[out];
-        damage(r->log, f->segment, 0, f->segment->identity.file_bytes, -1, -1,
+        struct fq_found *f = r->found[out];
+        fq_recovery_damage(r->log, f->segment, 0, f->segment->identity.file_bytes, -1, -1,
                "a second file with the same base offset");
         (void)fq_store_quarantine(r->log->store,
                                   f->segment->path + strlen(fq_store_data_dir(r->log->store)) + 1,
                                   "a second file with the same base offset", NULL);
         fq_segment_destroy(f->segment);
         free(f);
-        memmove(r->found + out, r->found + out + 1, (r->count - out - 1) * sizeof(struct found *));
+        memmove(r->found + out, r->found + out + 1, (r->count - out - 1) * sizeof(struct fq_found *));
         r->count--;
     }
 }
 
-static int recover_all(struct recovery *r)
+static int recover_all(struct fq_recovery *r)
 {
     struct fq_log *log = r->log;
-    int result = list_files(r);
+    int result = fq_recovery_list(r);
     if (result < 0) {
         return result;
     }
     if (r->count > 1) {
-        qsort(r->found, r->count, sizeof(struct found *), by_base);
+        qsort(r->found, r->count, sizeof(struct fq_found *), by_base);
     }
     quarantine_doubles(r);
     drop_below_start(r);
     for (size_t i = 0; result == 0 && i < r->count; i++) {
-        struct found *f = r->found[i];
+        struct fq_found *f = r->found[i];
         bool is_last = i + 1 == r->count;
         result = is_last ? recover_last(r, f)
                          : recover_middle(r, f, r->found[i + 1]->segment->identity.base_offset);
@@ -658,7 +373,7 @@ static int recover_all(struct recovery *r)
     if (result == 0 && last && log->start > log->end) {
         /* The log was trimmed above what is readable now. Offsets go on from the start, in another
          * segment: nothing may be appended where the walk would expect lower ones. */
-        damage(log, last, FQ_SEG_DATA + last->data_bytes, 0, log->end, log->start,
+        fq_recovery_damage(log, last, FQ_SEG_DATA + last->data_bytes, 0, log->end, log->start,
                "records below the log start are missing");
         last->end_offset = log->start;
         log->end = log->start;
@@ -671,7 +386,7 @@ static int recover_all(struct recovery *r)
 
 int fq_log_recover(struct fq_log *log, fq_log_visitor visitor, void *context, struct fq_err *err)
 {
-    struct recovery r = {.log = log, .visitor = visitor, .context = context, .err = err};
+    struct fq_recovery r = {.log = log, .visitor = visitor, .context = context, .err = err};
     int result = recover_all(&r);
     if (result == 0 && r.visitor_result < 0) {
         result = fq_err_set(err, r.visitor_result, "%s: reading its batches: %s", log->shared->dir,

@@ -9,6 +9,7 @@
  */
 #include "storage/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -212,6 +213,29 @@ static uint64_t first_segment_bytes(const struct fq_store_params *params)
     return (bytes + ROUND_BYTES - 1) / ROUND_BYTES * ROUND_BYTES;
 }
 
+/* Says what lies in the data directory and is not ours; it is left alone. */
+static void report_strangers(const struct fq_store *store)
+{
+    static const char *const ours[] = {".",    "..",   "pool", "quarantine", "deleted",
+                                       "lock", "version", "lost+found"};
+    DIR *folder = opendir(store->dir);
+    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
+        struct fq_uuid id;
+        char name[256];
+        bool is_ours = fq_topic_dir_parse(entry->d_name, name, &id) ||
+                       strncmp(entry->d_name, "meta.pool", 9) == 0;
+        for (unsigned i = 0; i < sizeof ours / sizeof ours[0]; i++) {
+            is_ours |= strcmp(entry->d_name, ours[i]) == 0;
+        }
+        if (!is_ours) {
+            fq_warn("%s/%s is not ours: left alone", store->dir, entry->d_name);
+        }
+    }
+    if (folder) {
+        (void)closedir(folder);
+    }
+}
+
 static int open_inside(struct fq_store *store, struct fq_err *err)
 {
     int r = take_lock(store, err);
@@ -221,6 +245,7 @@ static int open_inside(struct fq_store *store, struct fq_err *err)
     r = r < 0 ? r : check_limits(store, err);
     r = r < 0 ? r : fq_wake_init(&store->keeper_wake);
     r = r < 0 ? r : fq_wake_init(&store->flush_wake);
+    report_strangers(store);
     return r < 0 ? r : fq_pool_open(store, err);
 }
 

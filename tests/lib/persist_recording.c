@@ -548,6 +548,12 @@ static void write_state_file(const struct recording *r, struct rfile *f, const b
     free(image);
 }
 
+static int by_length(const void *a, const void *b)
+{
+    size_t left = strlen(*(char *const *)a), right = strlen(*(char *const *)b);
+    return left < right ? -1 : left > right;
+}
+
 /* keep[]: units, then names. */
 static void materialise(struct recording *r, const bool *keep, const char *folder)
 {
@@ -562,11 +568,10 @@ static void materialise(struct recording *r, const bool *keep, const char *folde
     if (mkdir(folder, 0700) < 0) {
         die(folder);
     }
-    for (size_t pass = 0; pass < 3; pass++) { /* parents come in any order */
-        for (size_t i = 0; i < n.folders_count; i++) {
-            below(r, n.folders[i], folder, path, sizeof path);
-            (void)mkdir(path, 0700);
-        }
+    qsort(n.folders, n.folders_count, sizeof n.folders[0], by_length); /* parents first */
+    for (size_t i = 0; i < n.folders_count; i++) {
+        below(r, n.folders[i], folder, path, sizeof path);
+        (void)mkdir(path, 0700); /* fails when its parent was lost: it is lost too */
     }
     for (size_t i = 0; i < r->files_count; i++) {
         if (n.paths[i]) {
