@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside broker/storage: handing work to the housekeeper and the flusher. A job is a node embedded in
- * what it concerns, so that handing over allocates nothing and can never find a ring full. Pushing is
- * lock-free from any thread; one thread takes all jobs at once and runs them in the order pushed
- * (per pushing thread).
+ * Inside broker/storage: handing work to the housekeeper and the flusher. A job is a node embedded
+ * in what it concerns, so that handing over allocates nothing and can never find a ring full.
+ * Pushing is lock-free from any thread; one thread takes all jobs at once and runs them in the
+ * order pushed (per pushing thread).
  */
 #ifndef FQ_STORAGE_JOBS_H
 #define FQ_STORAGE_JOBS_H

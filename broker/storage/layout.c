@@ -14,9 +14,8 @@ static const char *const state_letters[] = {
     [FQ_SEGMENT_SEALED] = "SEALED##",
 };
 static const char *const state_names[] = {
-    [FQ_SEGMENT_FREE] = "free",     [FQ_SEGMENT_PREPARED] = "prepared",
-    [FQ_SEGMENT_OPEN] = "open",     [FQ_SEGMENT_SEALED] = "sealed",
-    [FQ_SEGMENT_UNKNOWN] = "damaged",
+    [FQ_SEGMENT_FREE] = "free",     [FQ_SEGMENT_PREPARED] = "prepared", [FQ_SEGMENT_OPEN] = "open",
+    [FQ_SEGMENT_SEALED] = "sealed", [FQ_SEGMENT_UNKNOWN] = "damaged",
 };
 
 void fq_identity_encode(const struct fq_segment_identity *identity,
@@ -152,8 +151,8 @@ bool fq_seal_decode(const struct fq_segment_identity *identity, const uint8_t in
            (uint64_t)ret->end_offset - (uint64_t)identity->base_offset <= FQ_WORD_VALUE_MAX;
 }
 
-void fq_epoch_encode(const struct fq_segment_identity *identity, const struct fq_segment_epoch *epoch,
-                     uint8_t out[FQ_SEG_EPOCH_BYTES])
+void fq_epoch_encode(const struct fq_segment_identity *identity,
+                     const struct fq_segment_epoch *epoch, uint8_t out[FQ_SEG_EPOCH_BYTES])
 {
     fq_store_le64(out, (uint64_t)epoch->from_offset);
     fq_store_le32(out + 8, (uint32_t)epoch->epoch);

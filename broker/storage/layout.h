@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The media format of a segment file: 4 KiB of header, then record batches without padding. MEDIA.md
- * says why each block is where it is. Little-endian.
+ * The media format of a segment file: 4 KiB of header, then record batches without padding.
+ * MEDIA.md says why each block is where it is. Little-endian.
  *
  * The first 512 bytes are one disk sector: whatever mixture of old and new sectors a power cut
- * leaves, identity, state, tail, start and seal belong together. On memory every block is either one
- * 8-byte word with a check of its own, or has a CRC and counts only once the state word says so.
+ * leaves, identity, state, tail, start and seal belong together. On memory every block is either
+ * one 8-byte word with a check of its own, or has a CRC and counts only once the state word says
+ * so.
  *
  *   sector 0   line 0-1  identity   written once in each life of the file, before the state word
  *              line 2    state      one word; which of the other blocks count
@@ -25,12 +26,12 @@
 #include "base/limits.h"
 #include "wire/protocol.h"
 
-#define FQ_MEDIA_VERSION     1u
-#define FQ_SEGMENT_MAGIC     "FQSEGMNT"
-#define FQ_SECTOR_BYTES      512u
-#define FQ_SEGMENT_EPOCHS    32u
-#define FQ_OFFSET_MAX        (INT64_C(1) << 62) /* leaves room for sums of what a file may claim */
-#define FQ_WORD_VALUE_MAX    ((UINT64_C(1) << 40) - 1)
+#define FQ_MEDIA_VERSION  1u
+#define FQ_SEGMENT_MAGIC  "FQSEGMNT"
+#define FQ_SECTOR_BYTES   512u
+#define FQ_SEGMENT_EPOCHS 32u
+#define FQ_OFFSET_MAX     (INT64_C(1) << 62) /* leaves room for sums of what a file may claim */
+#define FQ_WORD_VALUE_MAX ((UINT64_C(1) << 40) - 1)
 
 enum fq_segment_field {
     FQ_SEG_MAGIC = 0,            /* 8 bytes */
@@ -45,13 +46,13 @@ enum fq_segment_field {
     FQ_SEG_FIRST_RETENTION = 64, /* i64 ms; -1 unknown */
     FQ_SEG_IDENTITY_CRC = 72,    /* u32 over [0, 72), then u32 zero */
     FQ_SEG_IDENTITY_BYTES = 80,
-    FQ_SEG_STATE = 128,          /* u64: eight letters */
-    FQ_SEG_TAIL = 192,           /* word: data bytes published */
-    FQ_SEG_END = 200,            /* word: next offset - base offset, stored before the tail */
-    FQ_SEG_START = 256,          /* word: log start - base offset + 1; all zero: not here */
-    FQ_SEG_SEAL = 320,           /* i64 end offset, u64 data bytes, i64 last retention, u32 crc, u32 0 */
+    FQ_SEG_STATE = 128, /* u64: eight letters */
+    FQ_SEG_TAIL = 192,  /* word: data bytes published */
+    FQ_SEG_END = 200,   /* word: next offset - base offset, stored before the tail */
+    FQ_SEG_START = 256, /* word: log start - base offset + 1; all zero: not here */
+    FQ_SEG_SEAL = 320,  /* i64 end offset, u64 data bytes, i64 last retention, u32 crc, u32 0 */
     FQ_SEG_SEAL_BYTES = 32,
-    FQ_SEG_EPOCHS = 512,         /* 32 x {i64 from offset, i32 epoch, u32 crc}; second word 0: unused */
+    FQ_SEG_EPOCHS = 512, /* 32 x {i64 from offset, i32 epoch, u32 crc}; second word 0: unused */
     FQ_SEG_EPOCH_BYTES = 16,
     FQ_SEG_DATA = FQ_LIMIT_SEGMENT_HEADER_BYTES
 };
@@ -121,8 +122,8 @@ void fq_seal_encode(const struct fq_segment_identity *identity, const struct fq_
 bool fq_seal_decode(const struct fq_segment_identity *identity, const uint8_t in[FQ_SEG_SEAL_BYTES],
                     struct fq_segment_seal *ret);
 
-void fq_epoch_encode(const struct fq_segment_identity *identity, const struct fq_segment_epoch *epoch,
-                     uint8_t out[FQ_SEG_EPOCH_BYTES]);
+void fq_epoch_encode(const struct fq_segment_identity *identity,
+                     const struct fq_segment_epoch *epoch, uint8_t out[FQ_SEG_EPOCH_BYTES]);
 enum fq_epoch_result { FQ_EPOCH_OK = 0, FQ_EPOCH_NONE = 1, FQ_EPOCH_DAMAGED = 2 };
 enum fq_epoch_result fq_epoch_decode(const struct fq_segment_identity *identity,
                                      const uint8_t in[FQ_SEG_EPOCH_BYTES],

@@ -4,8 +4,8 @@
  *
  * Happy path of a batch: reserve finds room in the open segment; write stores it; commit fences and
  * counts it; publish, once a poll round, stores the tail (memory) or queues the file (disks).
- * When the segment is full, reserve seals it and takes the prepared one that lies beside it. That one
- * is asked for when the open segment is three quarters full, so a roll makes no system call on
+ * When the segment is full, reserve seals it and takes the prepared one that lies beside it. That
+ * one is asked for when the open segment is three quarters full, so a roll makes no system call on
  * memory and one small pwrite on disks.
  * Failure: an error of a store or a sync is final (fq_log_fail): everything already appended stays
  * readable, every later append is OFFLINE. Nothing else leaves a trace.
@@ -71,7 +71,8 @@ void fq_log_shared_fail(struct fq_log_shared *shared, int code, const char *form
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    /* Claimed first (1), so that only one thread writes `why`; readers wait for the code (release). */
+    /* Claimed first (1), so that only one thread writes `why`; readers wait for the code (release).
+     */
     if (atomic_compare_exchange_strong(&shared->failed, &none, 1)) {
         (void)fq_err_set(&shared->why, FLASHQ_ERR_OFFLINE, "%s: %s: %s; offline until restart",
                          shared->dir, text, fq_err_describe(code));
@@ -246,7 +247,8 @@ static void ask_for_next(struct fq_log *log, uint64_t length)
 {
     struct fq_log_shared *shared = log->shared;
     log->is_ask_due = false;
-    if (log->next || atomic_load_explicit(&shared->supply, memory_order_acquire) == FQ_SUPPLY_ASKED ||
+    if (log->next ||
+        atomic_load_explicit(&shared->supply, memory_order_acquire) == FQ_SUPPLY_ASKED ||
         atomic_load_explicit(&shared->supply, memory_order_acquire) == FQ_SUPPLY_NO_SPACE ||
         atomic_load_explicit(&shared->ready, memory_order_acquire)) {
         return;

@@ -7,7 +7,7 @@
  * through the store; the flusher calls sync.
  *
  * Append, in order (numbers are those of MEDIA.md, "Store order"):
- *   fq_log_reserve      a place for `length` bytes at the tail: rolls to a prepared segment if need be
+ *   fq_log_reserve      room for `length` bytes at the tail: rolls if the segment is full
  *   fq_log_write        the stamped bytes, from memory that nobody else can change any more
  *   fq_log_commit_batch data fence, then the batch counts as appended: end, positions, offset index
  *   fq_log_publish      the tail word (once per poll round), then its fence; disks: queues the sync
@@ -36,14 +36,15 @@ enum fq_reserve {
 
 struct fq_log_params {
     struct fq_uuid topic_id;
-    const char *topic;         /* for names of files and messages */
+    const char *topic; /* for names of files and messages */
     uint32_t partition;
-    uint64_t segment_bytes;    /* the most a segment grows to; may change later */
-    uint64_t retention_bytes;  /* 0: unlimited */
+    uint64_t segment_bytes;   /* the most a segment grows to; may change later */
+    uint64_t retention_bytes; /* 0: unlimited */
 };
 
 /* Called for each valid batch during recovery and scans, in offset order. `batch` points into the
- * mapping. Return non-zero to stop (fq_log_scan returns it; fq_log_open fails if it is negative). */
+ * mapping. Return non-zero to stop (fq_log_scan returns it; fq_log_open fails if it is negative).
+ */
 typedef int (*fq_log_visitor)(void *context, const struct fq_batch_header *header,
                               const uint8_t *batch, uint64_t segment_base, uint64_t position);
 
@@ -75,8 +76,8 @@ void fq_log_abort_batch(struct fq_log *log);
 
 struct fq_log_place {
     struct fq_segment *segment;
-    uint64_t position;         /* of the batch in the segment's data */
-    int64_t base_offset;       /* of the batch */
+    uint64_t position;   /* of the batch in the segment's data */
+    int64_t base_offset; /* of the batch */
 };
 /* `header` is the stamped one. ret_place (may be NULL): where the batch lies. An epoch below an
  * earlier batch's is INVALID and leaves the batch unappended. */
@@ -93,21 +94,23 @@ uint64_t fq_log_bytes(const struct fq_log *log);
 bool fq_log_is_offline(const struct fq_log *log, struct fq_err *ret_why);
 
 /* --- reading -------------------------------------------------------------------------------- */
-/* Finds the batch that holds `offset` (or, at the end, the place where it will be; segment is NULL in
- * a log that has none). The batch's CRC has been checked. TRIMMED, OUT_OF_RANGE, CORRUPT (damaged
- * there: ret->base_offset is the next readable offset). */
+/* Finds the batch that holds `offset` (or, at the end, the place where it will be; segment is NULL
+ * in a log that has none). The batch's CRC has been checked. TRIMMED, OUT_OF_RANGE, CORRUPT
+ * (damaged there: ret->base_offset is the next readable offset). */
 int fq_log_find(struct fq_log *log, int64_t offset, struct fq_log_place *ret);
-/* The same, beginning to look at a batch known to be at (segment_base, position), such as a chunk's. */
+/* The same, beginning to look at a batch known to be at (segment_base, position), such as a
+ * chunk's. */
 int fq_log_find_near(struct fq_log *log, int64_t offset, int64_t segment_base, uint64_t position,
                      struct fq_log_place *ret);
-/* Visits every readable batch that has an offset in [from, to), checked; what is damaged is recorded
- * and passed over. */
+/* Visits every readable batch that has an offset in [from, to), checked; what is damaged is
+ * recorded and passed over. */
 int fq_log_scan(struct fq_log *log, int64_t from_offset, int64_t to_offset, fq_log_visitor visitor,
                 void *context);
-/* The same, begun at a batch that lies at or before from_offset, as for fq_log_find_near: touches nothing
- * before it. A hint that does not hold is not followed. */
+/* The same, begun at a batch that lies at or before from_offset, as for fq_log_find_near: touches
+ * nothing before it. A hint that does not hold is not followed. */
 int fq_log_scan_near(struct fq_log *log, int64_t from_offset, int64_t to_offset,
-                     int64_t segment_base, uint64_t position, fq_log_visitor visitor, void *context);
+                     int64_t segment_base, uint64_t position, fq_log_visitor visitor,
+                     void *context);
 
 /* --- segments as readers see them ------------------------------------------------------------ */
 struct fq_segment *fq_log_segment_first(struct fq_log *log); /* NULL: none yet */
@@ -120,7 +123,7 @@ int64_t fq_segment_end_offset(const struct fq_segment *segment);
 bool fq_segment_is_sealed(const struct fq_segment *segment);
 /* The mapped data; a sealed segment is mapped on first use. NULL if that failed (EMFILE, ...). */
 const uint8_t *fq_segment_data(struct fq_segment *segment);
-uint64_t fq_segment_data_bytes(const struct fq_segment *segment);  /* appended so far */
+uint64_t fq_segment_data_bytes(const struct fq_segment *segment); /* appended so far */
 uint64_t fq_segment_capacity(const struct fq_segment *segment);
 /* The fabric region over the whole file (header included), created on first use. */
 struct fq_region *fq_segment_region(struct fq_segment *segment, struct fq_err *err);
@@ -130,11 +133,12 @@ void fq_segment_pin(struct fq_segment *segment);
 void fq_segment_unpin(struct fq_segment *segment);
 
 /* Derived data beside a segment (`<base>.<suffix>`), carried away with it. Writing is queued to the
- * housekeeper (the bytes are copied) and promises nothing: it may be lost, and carries its own check. */
+ * housekeeper (the bytes are copied) and promises nothing: it may be lost, and carries its own
+ * check. */
 int fq_log_write_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix,
                          const void *bytes, size_t length);
-/* Durable when it returns 0 (blocks); none there is fine. A write that is still queued is not undone: queue
- * an empty one after it. */
+/* Durable when it returns 0 (blocks); none there is fine. A write that is still queued is not
+ * undone: queue an empty one after it. */
 int fq_log_remove_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix);
 /* *ret is the caller's to free. NOT_FOUND. */
 int fq_log_read_sidecar(struct fq_log *log, struct fq_segment *segment, const char *suffix,
@@ -153,14 +157,14 @@ int fq_log_apply_retention(struct fq_log *log);
 /* --- damage --------------------------------------------------------------------------------- */
 struct fq_damage {
     char path[256];
-    uint64_t position, bytes;       /* in the file */
+    uint64_t position, bytes;          /* in the file */
     int64_t first_offset, next_offset; /* offsets lost: [first, next) */
     char what[96];
 };
 size_t fq_log_damage_count(const struct fq_log *log);
 const struct fq_damage *fq_log_damage_at(const struct fq_log *log, size_t index);
-/* What recovery cut: bytes above the last batch that fits, never acknowledged as far as the tail word
- * knows. 0 after a clean stop. */
+/* What recovery cut: bytes above the last batch that fits, never acknowledged as far as the tail
+ * word knows. 0 after a clean stop. */
 uint64_t fq_log_cut_bytes(const struct fq_log *log);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside broker/storage: a log's own struct, shared by log.c, log_read.c, log_remove.c, recovery.c. */
+/* Inside broker/storage: a log's own struct, shared by log.c, log_read.c, log_remove.c, recovery.c.
+ */
 #ifndef FQ_STORAGE_LOG_IMPL_H
 #define FQ_STORAGE_LOG_IMPL_H
 
@@ -19,19 +20,19 @@ struct fq_log {
 
     struct fq_segment **segments; /* by base offset; the last may be open */
     size_t segments_count, segments_capacity;
-    struct fq_segment *next;      /* PREPARED, taken from shared->ready */
-    struct fq_segment **zombies;  /* retired and still pinned */
+    struct fq_segment *next;     /* PREPARED, taken from shared->ready */
+    struct fq_segment **zombies; /* retired and still pinned */
     size_t zombies_count, zombies_capacity;
 
     int64_t start, end;
-    int64_t published_end;        /* pmem: durable; disks: asked to be */
+    int64_t published_end;                 /* pmem: durable; disks: asked to be */
     const struct fq_segment *late_segment; /* disks: where the next tail word goes once */
     int64_t late_end;                      /* this end is durable; NULL: none chosen */
     uint64_t late_bytes;
     int32_t last_epoch;
-    uint64_t bytes;               /* data in all segments */
-    uint64_t reserved_bytes;      /* of the running reservation; 0: none */
-    bool is_ask_due;              /* the next segment has not been asked for yet */
+    uint64_t bytes;          /* data in all segments */
+    uint64_t reserved_bytes; /* of the running reservation; 0: none */
+    bool is_ask_due;         /* the next segment has not been asked for yet */
 
     struct fq_damage *damage;
     size_t damage_count, damage_capacity;
@@ -49,8 +50,8 @@ int fq_log_add_segment(struct fq_log *log, struct fq_segment *segment);
 void fq_log_bind(struct fq_log *log, struct fq_segment *segment);
 /* Takes the log offline for good and returns `code`. */
 int fq_log_fail(struct fq_log *log, int code, const char *what);
-/* Removes the first `count` segments from the list and retires them; `after` (may be NULL) is synced
- * before any of them is touched. */
+/* Removes the first `count` segments from the list and retires them; `after` (may be NULL) is
+ * synced before any of them is touched. */
 void fq_log_retire_first(struct fq_log *log, size_t count, struct fq_segment *after);
 void fq_log_retire_unpinned(struct fq_segment *segment);
 

@@ -83,9 +83,9 @@ static void note(struct fq_segment *segment, const struct fq_walk *walk,
 {
     if (!segment->is_index_whole && walk->position == segment->index_next.position) {
         fq_segment_index_add(segment, header->base_offset, walk->position);
-        segment->index_next = (struct fq_index_entry){
-            header->base_offset + header->last_offset_delta + 1,
-            walk->position + fq_batch_total_bytes(header)};
+        segment->index_next =
+            (struct fq_index_entry){header->base_offset + header->last_offset_delta + 1,
+                                    walk->position + fq_batch_total_bytes(header)};
     }
 }
 
@@ -98,9 +98,9 @@ static void pass_damage(struct fq_log *log, struct fq_segment *segment, struct f
     if (walk->position == walk->limit) {
         walk->offset = segment->end_offset;
     }
-    fq_log_add_damage(log, &(struct fq_log_damage_at){segment->path, FQ_SEG_DATA + from,
-                                                      walk->position - from, first, walk->offset,
-                                                      why});
+    fq_log_add_damage(log,
+                      &(struct fq_log_damage_at){segment->path, FQ_SEG_DATA + from,
+                                                 walk->position - from, first, walk->offset, why});
 }
 
 static int find_in(struct fq_log *log, struct fq_segment *segment, int64_t offset,
@@ -148,7 +148,8 @@ static int find_from(struct fq_log *log, int64_t offset, const struct fq_index_e
         return 0;
     }
     size_t i = locate(log, offset);
-    if (i == log->segments_count) { /* below the first segment, above the start: a file is missing */
+    if (i ==
+        log->segments_count) { /* below the first segment, above the start: a file is missing */
         *ret = (struct fq_log_place){log->segments[0], 0, log->segments[0]->identity.base_offset};
         return FLASHQ_ERR_CORRUPT;
     }
@@ -247,10 +248,10 @@ int fq_log_scan(struct fq_log *log, int64_t from_offset, int64_t to_offset, fq_l
         }
         int r = fq_segment_map(segment, NULL);
         if (r == FLASHQ_ERR_CORRUPT || r == FLASHQ_ERR_NOT_FOUND) {
-            fq_log_add_damage(log, &(struct fq_log_damage_at){
-                                       segment->path, 0, segment->data_bytes,
-                                       segment->identity.base_offset, segment->end_offset,
-                                       "the file is cut"});
+            fq_log_add_damage(log,
+                              &(struct fq_log_damage_at){segment->path, 0, segment->data_bytes,
+                                                         segment->identity.base_offset,
+                                                         segment->end_offset, "the file is cut"});
             continue;
         }
         if (r == 0) {
@@ -274,9 +275,8 @@ int fq_log_scan_near(struct fq_log *log, int64_t from_offset, int64_t to_offset,
         return fq_log_scan(log, from_offset, to_offset, visitor, context);
     }
     int64_t segment_end = place.segment->end_offset;
-    r = scan_segment(log, place.segment,
-                     (struct fq_index_entry){place.base_offset, place.position}, from_offset,
-                     to_offset, visitor, context);
+    r = scan_segment(log, place.segment, (struct fq_index_entry){place.base_offset, place.position},
+                     from_offset, to_offset, visitor, context);
     if (r != 0 || segment_end >= to_offset) {
         return r;
     }

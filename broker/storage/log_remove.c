@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Taking data out of a log: trim (from the start), retention (whole segments from the start),
- * truncate (from the end), and retiring the files. MEDIA.md, "Removing", argues the orders of stores.
+ * truncate (from the end), and retiring the files. MEDIA.md, "Removing", argues the orders of
+ * stores.
  *
  * Trim and truncate block on disks and are durable when they return; they are rare and asked for by
  * people or by replication. Retention never blocks: the housekeeper does its syncs.
@@ -17,8 +18,8 @@
 
 /* --- retiring --------------------------------------------------------------------------------- */
 
-/* Hands a segment that nobody here holds to the housekeeper. A peer may still map its region: then the
- * file is unlinked and its pages go when the last mapping does. */
+/* Hands a segment that nobody here holds to the housekeeper. A peer may still map its region: then
+ * the file is unlinked and its pages go when the last mapping does. */
 static void hand_over(struct fq_log *log, struct fq_segment *segment)
 {
     fq_region_unref(segment->region);
@@ -39,7 +40,8 @@ static void retire(struct fq_log *log, struct fq_segment *segment)
     if (log->zombies_count == log->zombies_capacity) {
         size_t capacity = log->zombies_capacity ? 2 * log->zombies_capacity : 8;
         struct fq_segment **grown = realloc(log->zombies, capacity * sizeof *grown);
-        if (!grown) { /* its readers free it; the file stays until the next start finds it trimmed */
+        if (!grown) { /* its readers free it; the file stays until the next start finds it trimmed
+                       */
             segment->log = NULL;
             return;
         }
@@ -154,7 +156,8 @@ int fq_log_apply_retention(struct fq_log *log)
     return (int)count;
 }
 
-/* --- from the end ------------------------------------------------------------------------------ */
+/* --- from the end ------------------------------------------------------------------------------
+ */
 
 /* Where in the segment the batch that holds `offset` begins; damage there is cut whole. */
 static struct fq_index_entry find_cut(const struct fq_segment *segment, int64_t offset)
@@ -272,7 +275,8 @@ int fq_log_truncate(struct fq_log *log, int64_t offset, struct fq_err *err)
         r = cut_segment(log, segment, cut);
     }
     if (r < 0) {
-        return fq_err_set(err, fq_log_fail(log, r, "truncating"), "truncate: %s", fq_err_describe(r));
+        return fq_err_set(err, fq_log_fail(log, r, "truncating"), "truncate: %s",
+                          fq_err_describe(r));
     }
     forget_above(log, segment, cut);
     return 0;

@@ -65,10 +65,8 @@ static int map_file(const char *path, struct mapped *ret, struct fq_err *err)
 static int report(struct offline *o, uint64_t position, uint64_t bytes, int64_t first, int64_t next,
                   const char *what)
 {
-    struct fq_damage damage = {.position = position,
-                               .bytes = bytes,
-                               .first_offset = first,
-                               .next_offset = next};
+    struct fq_damage damage = {
+        .position = position, .bytes = bytes, .first_offset = first, .next_offset = next};
     (void)snprintf(damage.path, sizeof damage.path, "%.255s", o->segment->path);
     (void)snprintf(damage.what, sizeof damage.what, "%s", what);
     o->segment->damage_count++;
@@ -89,10 +87,9 @@ static void read_header(const struct mapped *file, const char *path, struct fq_s
     segment->state = fq_state_read(fq_load_le64(file->map + FQ_SEG_STATE));
     out->state = fq_state_name(segment->state);
     out->header_ok = fq_identity_decode(file->map, &segment->identity) == FQ_IDENTITY_OK;
-    bool is_unused =
-        segment->state == FQ_SEGMENT_FREE || segment->state == FQ_SEGMENT_PREPARED;
-    if (out->header_ok && !is_unused && (segment->identity.base_offset < 0 ||
-                                         segment->identity.base_offset > FQ_OFFSET_MAX)) {
+    bool is_unused = segment->state == FQ_SEGMENT_FREE || segment->state == FQ_SEGMENT_PREPARED;
+    if (out->header_ok && !is_unused &&
+        (segment->identity.base_offset < 0 || segment->identity.base_offset > FQ_OFFSET_MAX)) {
         out->header_ok = false;
     }
     if (!out->header_ok) {
@@ -134,8 +131,9 @@ static void read_header(const struct mapped *file, const char *path, struct fq_s
     } else if (!out->tail_ok) {
         out->tail_position = 0;
     }
-    if (out->header_ok && fq_word_read(&segment->identity, FQ_WORD_START,
-                                       fq_load_le64(file->map + FQ_SEG_START), &delta) &&
+    if (out->header_ok &&
+        fq_word_read(&segment->identity, FQ_WORD_START, fq_load_le64(file->map + FQ_SEG_START),
+                     &delta) &&
         delta > 0) {
         out->start_offset = segment->identity.base_offset + (int64_t)delta - 1;
     }
@@ -206,8 +204,8 @@ static int walk_data(struct offline *o, const struct fq_segment *segment, const 
     int r = 0;
     fq_walk_init(&walk, segment, file->map + FQ_SEG_DATA, s->tail_position);
     walk.any_epoch |= !s->header_ok;
-    for (enum fq_walk_result look; r == 0 && (look = fq_walk_look(&walk, &header, &why)) !=
-                                                 FQ_WALK_END;) {
+    for (enum fq_walk_result look;
+         r == 0 && (look = fq_walk_look(&walk, &header, &why)) != FQ_WALK_END;) {
         if (look == FQ_WALK_FIT) {
             r = take_batch(o, &walk, &header);
             continue;
@@ -218,8 +216,8 @@ static int walk_data(struct offline *o, const struct fq_segment *segment, const 
     }
     if (!s->seal_ok) {
         walk.limit = file->bytes - FQ_SEG_DATA;
-        for (enum fq_walk_result look; r == 0 && (look = fq_walk_look(&walk, &header, &why)) !=
-                                                     FQ_WALK_END;) {
+        for (enum fq_walk_result look;
+             r == 0 && (look = fq_walk_look(&walk, &header, &why)) != FQ_WALK_END;) {
             if (look == FQ_WALK_FIT) {
                 r = take_batch(o, &walk, &header);
                 continue;
@@ -483,10 +481,11 @@ int fq_offline_walk(const char *path, const struct fq_offline_visitor *visitor, 
         char version[FQ_PATH_BYTES];
         if (snprintf(version, sizeof version, "%s/version", path) >= (int)sizeof version ||
             access(version, F_OK) < 0) { /* an empty data directory is fine */
-            return fq_err_set(err, FLASHQ_ERR_INVALID,
-                              "%s holds no segments: give a segment, a partition, a topic or a data "
-                              "directory",
-                              path);
+            return fq_err_set(
+                err, FLASHQ_ERR_INVALID,
+                "%s holds no segments: give a segment, a partition, a topic or a data "
+                "directory",
+                path);
         }
     }
     return r;

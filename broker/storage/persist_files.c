@@ -64,7 +64,8 @@ int fq_file_rename(struct fq_persist *p, const char *from, const char *to, struc
 {
     (void)p;
     if (rename(from, to) < 0) {
-        return fq_err_errno(err, fq_err_from_errno(errno), errno, "rename %.200s to %.200s", from, to);
+        return fq_err_errno(err, fq_err_from_errno(errno), errno, "rename %.200s to %.200s", from,
+                            to);
     }
     return 0;
 }

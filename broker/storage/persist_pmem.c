@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Persist ops for memory that keeps its content: stores go to the shared mapping by libpmem's
- * non-temporal copies, write-back and fence. On a DAX file system the mapping is the medium (MAP_SYNC
- * makes even the file's block map durable before a store). Elsewhere (tmpfs, a page cache) the same
- * instructions run, and what they promise is only what that memory promises: the store says so.
+ * non-temporal copies, write-back and fence. On a DAX file system the mapping is the medium
+ * (MAP_SYNC makes even the file's block map durable before a store). Elsewhere (tmpfs, a page
+ * cache) the same instructions run, and what they promise is only what that memory promises: the
+ * store says so.
  *
  * Nothing here fails once a file is mapped: the bytes are allocated, so no store can hit a hole.
  */
@@ -60,7 +61,8 @@ static int pmem_create(struct fq_persist *p, const char *path, uint64_t bytes, s
     return 0;
 }
 
-static int pmem_open(struct fq_persist *p, const char *path, struct fq_pfile *ret, struct fq_err *err)
+static int pmem_open(struct fq_persist *p, const char *path, struct fq_pfile *ret,
+                     struct fq_err *err)
 {
     struct fq_pfile f = {.persist = p, .fd = -1};
     int r = fq_file_open_whole(path, &f.fd, &f.bytes, err);
@@ -91,7 +93,8 @@ static int pmem_write(struct fq_pfile *f, uint64_t pos, const void *src, size_t 
 static int pmem_word(struct fq_pfile *f, uint64_t pos, uint64_t value)
 {
     /* Pairs with the acquire of readers in other processes; one aligned store cannot tear. */
-    atomic_store_explicit((_Atomic uint64_t *)(void *)writable(f, pos), value, memory_order_release);
+    atomic_store_explicit((_Atomic uint64_t *)(void *)writable(f, pos), value,
+                          memory_order_release);
     pmem_flush(writable(f, pos), sizeof value);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Built instead of persist_pmem.c where libpmem is missing: nothing is on DAX, forcing is an error. */
+/* Built instead of persist_pmem.c where libpmem is missing: nothing is on DAX, forcing is an error.
+ */
 #include "storage/persist.h"
 
 int fq_persist_pmem_create(struct fq_persist **ret, struct fq_err *err)

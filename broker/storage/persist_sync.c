@@ -86,7 +86,8 @@ static int sync_create(struct fq_persist *p, const char *path, uint64_t bytes, s
     return 0;
 }
 
-static int sync_open(struct fq_persist *p, const char *path, struct fq_pfile *ret, struct fq_err *err)
+static int sync_open(struct fq_persist *p, const char *path, struct fq_pfile *ret,
+                     struct fq_err *err)
 {
     struct fq_pfile f = {.persist = p, .fd = -1};
     int r = fq_file_open_whole(path, &f.fd, &f.bytes, err);

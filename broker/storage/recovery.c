@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening a partition's folder: which files are its segments, where the log starts and ends, what is
- * damaged. MEDIA.md, "Recovery", argues each rule.
+ * Opening a partition's folder: which files are its segments, where the log starts and ends, what
+ * is damaged. MEDIA.md, "Recovery", argues each rule.
  *
  * Happy path: list, read headers, sort; sealed segments are taken at their seal's word; unsealed
  * ones are walked, their batches shown to the visitor; the end is the last one's.
  * Failure: an error of the operating system fails the opening and changes nothing. Bytes that make
  * no sense never do: they become damage, and their neighbours are served.
- * Idempotent: what it stores (a cut, a tail, a seal) it stores in an order in which a second run after
- * any crash finds the same log.
+ * Idempotent: what it stores (a cut, a tail, a seal) it stores in an order in which a second run
+ * after any crash finds the same log.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@
 
 static int by_base(const void *a, const void *b)
 {
-    const struct fq_found *left = *(struct fq_found *const *)a, *right = *(struct fq_found *const *)b;
+    const struct fq_found *left = *(struct fq_found *const *)a,
+                          *right = *(struct fq_found *const *)b;
     int64_t l = left->segment->identity.base_offset, r = right->segment->identity.base_offset;
     return l < r ? -1 : l > r;
 }
@@ -42,7 +43,8 @@ static void visit(struct fq_recovery *r, const struct fq_segment *segment,
     }
 }
 
-/* Walks what is known to have been published, [walk->position, walk->limit): nothing of it is cut. */
+/* Walks what is known to have been published, [walk->position, walk->limit): nothing of it is cut.
+ */
 static void walk_published(struct fq_recovery *r, struct fq_segment *segment, struct fq_walk *walk)
 {
     struct fq_batch_header header;
@@ -60,7 +62,8 @@ static void walk_published(struct fq_recovery *r, struct fq_segment *segment, st
         }
         int64_t first = walk->offset;
         uint64_t from = fq_walk_resync(walk);
-        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + from, walk->position - from, first, walk->offset, why);
+        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + from, walk->position - from, first,
+                           walk->offset, why);
     }
 }
 
@@ -82,8 +85,8 @@ static void walk_above(struct fq_recovery *r, struct fq_segment *segment, struct
         if (!is_unknown || (fq_walk_resync(&beyond), beyond.position == beyond.limit)) {
             return;
         }
-        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + walk->position, beyond.position - walk->position,
-               walk->offset, beyond.offset, why);
+        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + walk->position,
+                           beyond.position - walk->position, walk->offset, beyond.offset, why);
         *walk = beyond;
     }
 }
@@ -106,9 +109,9 @@ static int cut_above(struct fq_recovery *r, struct fq_segment *segment, uint64_t
         fq_warn("%s: %llu bytes above offset %lld were not complete and are cut", segment->path,
                 (unsigned long long)(end - position), (long long)segment->end_offset);
     }
-    return result < 0 ? fq_err_set(r->err, result, "cut %s: %s", segment->path,
-                                   fq_err_describe(result))
-                      : 0;
+    return result < 0
+               ? fq_err_set(r->err, result, "cut %s: %s", segment->path, fq_err_describe(result))
+               : 0;
 }
 
 /* The last segment, or any unsealed one: finds its end by the tail word and by walking. */
@@ -127,9 +130,8 @@ static int walk_unsealed(struct fq_recovery *r, struct fq_found *f, bool is_last
                    fq_word_read(&segment->identity, FQ_WORD_TAIL,
                                 fq_load_le64(f->header + FQ_SEG_TAIL), &tail) &&
                    tail <= capacity;
-    bool end_ok = f->identity_ok &&
-                  fq_word_read(&segment->identity, FQ_WORD_END,
-                               fq_load_le64(f->header + FQ_SEG_END), &end_delta);
+    bool end_ok = f->identity_ok && fq_word_read(&segment->identity, FQ_WORD_END,
+                                                 fq_load_le64(f->header + FQ_SEG_END), &end_delta);
     if (f->seal_ok && (!tail_ok || tail < f->seal.data_bytes)) {
         tail_ok = true;
         tail = f->seal.data_bytes;
@@ -227,9 +229,9 @@ static int settle_last(struct fq_recovery *r, struct fq_found *f, bool tail_ok)
     if (result == 0 && (above || !was_ok)) {
         result = ops->sync(&segment->file->pf);
     }
-    return result < 0 ? fq_err_set(r->err, result, "write %s: %s", segment->path,
-                                   fq_err_describe(result))
-                      : 0;
+    return result < 0
+               ? fq_err_set(r->err, result, "write %s: %s", segment->path, fq_err_describe(result))
+               : 0;
 }
 
 /* A segment with a successor: complete by construction, so whatever is missing is damage. */
@@ -249,11 +251,12 @@ static int recover_middle(struct fq_recovery *r, struct fq_found *f, int64_t nex
         }
     }
     if (segment->end_offset < next_base) {
-        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + segment->data_bytes, 0, segment->end_offset, next_base,
-               "records between two segments are missing");
+        fq_recovery_damage(r->log, segment, FQ_SEG_DATA + segment->data_bytes, 0,
+                           segment->end_offset, next_base,
+                           "records between two segments are missing");
     } else if (segment->end_offset > next_base) {
         fq_recovery_damage(r->log, segment, 0, 0, next_base, segment->end_offset,
-               "offsets overlap the next segment's");
+                           "offsets overlap the next segment's");
         segment->end_offset = next_base;
     }
     if (f->seal_ok) {
@@ -270,9 +273,9 @@ static int recover_middle(struct fq_recovery *r, struct fq_found *f, int64_t nex
     if (result == 0) {
         result = segment->file->pf.persist->ops->sync(&segment->file->pf);
     }
-    return result < 0 ? fq_err_set(r->err, result, "seal %s: %s", segment->path,
-                                   fq_err_describe(result))
-                      : 0;
+    return result < 0
+               ? fq_err_set(r->err, result, "seal %s: %s", segment->path, fq_err_describe(result))
+               : 0;
 }
 
 static int recover_last(struct fq_recovery *r, struct fq_found *f)
@@ -330,13 +333,14 @@ static void quarantine_doubles(struct fq_recovery *r)
         size_t out = b->identity_ok && !a->identity_ok ? i - 1 : i;
         struct fq_found *f = r->found[out];
         fq_recovery_damage(r->log, f->segment, 0, f->segment->identity.file_bytes, -1, -1,
-               "a second file with the same base offset");
+                           "a second file with the same base offset");
         (void)fq_store_quarantine(r->log->store,
                                   f->segment->path + strlen(fq_store_data_dir(r->log->store)) + 1,
                                   "a second file with the same base offset", NULL);
         fq_segment_destroy(f->segment);
         free(f);
-        memmove(r->found + out, r->found + out + 1, (r->count - out - 1) * sizeof(struct fq_found *));
+        memmove(r->found + out, r->found + out + 1,
+                (r->count - out - 1) * sizeof(struct fq_found *));
         r->count--;
     }
 }
@@ -374,7 +378,7 @@ static int recover_all(struct fq_recovery *r)
         /* The log was trimmed above what is readable now. Offsets go on from the start, in another
          * segment: nothing may be appended where the walk would expect lower ones. */
         fq_recovery_damage(log, last, FQ_SEG_DATA + last->data_bytes, 0, log->end, log->start,
-               "records below the log start are missing");
+                           "records below the log start are missing");
         last->end_offset = log->start;
         log->end = log->start;
         if (last->state == FQ_SEGMENT_OPEN) {

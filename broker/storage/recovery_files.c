@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files of a partition's folder at recovery: which are segments of this log, which are unused, which
- * belong to somebody else. Reads headers only. Nothing is deleted: what holds no data goes to the
- * pool by the housekeeper, what is not ours to quarantine, what has another kind of name stays.
+ * The files of a partition's folder at recovery: which are segments of this log, which are unused,
+ * which belong to somebody else. Reads headers only. Nothing is deleted: what holds no data goes to
+ * the pool by the housekeeper, what is not ours to quarantine, what has another kind of name stays.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -80,8 +80,8 @@ static void load_epochs(struct fq_log *log, struct fq_found *f)
             break;
         }
         if (r == FQ_EPOCH_DAMAGED) {
-            fq_recovery_damage(log, segment, FQ_SEG_EPOCHS + i * FQ_SEG_EPOCH_BYTES, FQ_SEG_EPOCH_BYTES, -1, -1,
-                   "an entry of the epoch table");
+            fq_recovery_damage(log, segment, FQ_SEG_EPOCHS + i * FQ_SEG_EPOCH_BYTES,
+                               FQ_SEG_EPOCH_BYTES, -1, -1, "an entry of the epoch table");
             segment->is_epochs_damaged = true;
             epoch = segment->epochs_count > 0
                         ? segment->epochs[segment->epochs_count - 1]
@@ -102,9 +102,11 @@ static int classify(struct fq_recovery *r, struct fq_found *f, int64_t name_base
     uint64_t file_bytes = segment->identity.file_bytes;
     enum fq_segment_state state = fq_state_read(fq_load_le64(f->header + FQ_SEG_STATE));
     if (result == FQ_IDENTITY_VERSION) {
-        return fq_err_set(r->err, FLASHQ_ERR_VERSION, "%s has another media version", segment->path);
+        return fq_err_set(r->err, FLASHQ_ERR_VERSION, "%s has another media version",
+                          segment->path);
     }
-    /* PREPARED under a final name: the rename outlived the header. Nothing of it was acknowledged. */
+    /* PREPARED under a final name: the rename outlived the header. Nothing of it was acknowledged.
+     */
     if (state == FQ_SEGMENT_FREE || state == FQ_SEGMENT_PREPARED) {
         segment->state = state;
         return 1;
@@ -113,7 +115,8 @@ static int classify(struct fq_recovery *r, struct fq_found *f, int64_t name_base
                      identity.base_offset >= 0 && identity.base_offset <= FQ_OFFSET_MAX;
     if (f->identity_ok && (memcmp(&identity.topic_id, &log->topic_id, sizeof log->topic_id) != 0 ||
                            identity.partition != log->partition)) {
-        fq_recovery_damage(log, segment, 0, file_bytes, -1, -1, "the file belongs to another partition");
+        fq_recovery_damage(log, segment, 0, file_bytes, -1, -1,
+                           "the file belongs to another partition");
         return 2;
     }
     if (!f->identity_ok) {
@@ -142,7 +145,8 @@ static int classify(struct fq_recovery *r, struct fq_found *f, int64_t name_base
             fq_recovery_damage(log, segment, FQ_SEG_SEAL, FQ_SEG_SEAL_BYTES, -1, -1, "the seal");
         }
         uint64_t start = fq_load_le64(f->header + FQ_SEG_START);
-        if (start != 0 && !fq_word_read(&segment->identity, FQ_WORD_START, start, &f->start_delta)) {
+        if (start != 0 &&
+            !fq_word_read(&segment->identity, FQ_WORD_START, start, &f->start_delta)) {
             fq_recovery_damage(log, segment, FQ_SEG_START, 8, -1, -1, "the word of the log start");
             f->start_delta = 0;
         }
@@ -191,8 +195,8 @@ static int keep_unused(struct fq_recovery *r, struct fq_segment *segment)
             fq_segment_destroy(segment);
             return result;
         }
-        if (fq_recovery_dirty_end(segment, 0) == 0 && is_zero(segment->file->pf.map + FQ_SEG_EPOCHS,
-                                                  FQ_SEG_DATA - FQ_SEG_EPOCHS)) {
+        if (fq_recovery_dirty_end(segment, 0) == 0 &&
+            is_zero(segment->file->pf.map + FQ_SEG_EPOCHS, FQ_SEG_DATA - FQ_SEG_EPOCHS)) {
             log->next = segment;
             return 0;
         }
@@ -223,7 +227,8 @@ static int take_file(struct fq_recovery *r, const char *name)
         result = f->segment && (f->segment->path = strdup(path)) ? 0 : FLASHQ_ERR_NO_MEMORY;
     }
     if (result == 0 && bytes <= FQ_SEG_DATA) {
-        fq_recovery_damage(log, f->segment, 0, bytes, -1, -1, "the file is shorter than a segment's header");
+        fq_recovery_damage(log, f->segment, 0, bytes, -1, -1,
+                           "the file is shorter than a segment's header");
         result = 2;
     } else if (result == 0) {
         f->segment->log = log;

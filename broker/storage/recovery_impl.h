@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside recovery: the files of a partition's folder, as recovery_files.c finds them for recovery.c. */
+/* Inside recovery: the files of a partition's folder, as recovery_files.c finds them for
+ * recovery.c. */
 #ifndef FQ_STORAGE_RECOVERY_IMPL_H
 #define FQ_STORAGE_RECOVERY_IMPL_H
 
@@ -23,8 +24,8 @@ struct fq_recovery {
     struct fq_err *err;
 };
 
-/* Lists the folder: segments into r->found, one prepared file into log->next, the rest to the pool or
- * to quarantine. */
+/* Lists the folder: segments into r->found, one prepared file into log->next, the rest to the pool
+ * or to quarantine. */
 int fq_recovery_list(struct fq_recovery *r);
 /* Hands a file that holds no data of this log back to the pool. */
 void fq_recovery_give_back(struct fq_log *log, struct fq_segment *segment);
@@ -35,8 +36,8 @@ static inline void fq_recovery_damage(struct fq_log *log, const struct fq_segmen
                                       uint64_t position, uint64_t bytes, int64_t first,
                                       int64_t next, const char *what)
 {
-    fq_log_add_damage(log, &(struct fq_log_damage_at){segment->path, position, bytes, first, next,
-                                                      what});
+    fq_log_add_damage(
+        log, &(struct fq_log_damage_at){segment->path, position, bytes, first, next, what});
 }
 
 #endif

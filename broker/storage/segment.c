@@ -211,7 +211,8 @@ int fq_segment_set_state(struct fq_segment *segment, enum fq_segment_state next)
 
 /* --- words and blocks ------------------------------------------------------------------------ */
 
-static int store_word(struct fq_segment *segment, uint64_t at, enum fq_word_kind kind, uint64_t value)
+static int store_word(struct fq_segment *segment, uint64_t at, enum fq_word_kind kind,
+                      uint64_t value)
 {
     struct fq_pfile *pf = &segment->file->pf;
     return pf->persist->ops->word(pf, at, fq_word_make(&segment->identity, kind, value));
@@ -255,7 +256,8 @@ int fq_segment_take_into_use(struct fq_segment *segment, const struct fq_segment
 int fq_segment_store_seal(struct fq_segment *segment, int64_t last_retention_ms)
 {
     struct fq_pfile *pf = &segment->file->pf;
-    const struct fq_segment_seal seal = {segment->end_offset, segment->data_bytes, last_retention_ms};
+    const struct fq_segment_seal seal = {segment->end_offset, segment->data_bytes,
+                                         last_retention_ms};
     uint8_t bytes[FQ_SEG_SEAL_BYTES];
     fq_seal_encode(&segment->identity, &seal, bytes);
     int r = pf->persist->ops->write(pf, FQ_SEG_SEAL, bytes, sizeof bytes);
@@ -272,7 +274,8 @@ int fq_segment_store_start(struct fq_segment *segment, int64_t start_offset)
 int32_t fq_segment_epoch_at(const struct fq_segment *segment, int64_t offset)
 {
     int32_t epoch = segment->identity.first_epoch;
-    for (uint32_t i = 0; i < segment->epochs_count && segment->epochs[i].from_offset <= offset; i++) {
+    for (uint32_t i = 0; i < segment->epochs_count && segment->epochs[i].from_offset <= offset;
+         i++) {
         epoch = segment->epochs[i].epoch;
     }
     return epoch;

@@ -11,15 +11,16 @@
  *
  *   FREE      nothing of it is data, whatever is in it. In the pool, or on the way there.
  *   PREPARED  zero but for identity and state. In the pool, or beside a log as its next segment.
- *   OPEN      identity is this life's; data up to the tail. The last of its log, or full and about to
- *             be sealed. Where a sync is needed, above its written end all bytes are zero.
+ *   OPEN      identity is this life's; data up to the tail. The last of its log, or full and
+ *             about to be sealed. Where a sync is needed, all bytes above its written end are zero.
  *   SEALED    never written again, but by a truncation into it. The seal block holds.
  *
- * A file becomes OPEN only when everything below its base offset is durable, so a successor proves its
- * predecessor complete: what is missing between two segments is damage, never a crash's rest.
+ * A file becomes OPEN only when everything below its base offset is durable, so a successor proves
+ * its predecessor complete: what is missing between two segments is damage, never a crash's rest.
  *
  * Threads: a segment belongs to its log's shard from the moment it is supplied until it is retired,
- * then to the housekeeper. The file below it is reference counted; the flusher holds it while queued.
+ * then to the housekeeper. The file below it is reference counted; the flusher holds it while
+ * queued.
  */
 #ifndef FQ_STORAGE_SEGMENT_H
 #define FQ_STORAGE_SEGMENT_H
@@ -40,13 +41,14 @@ struct fq_rename_job {
 };
 
 struct fq_segfile {
-    struct fq_job flush_job; /* while `queued`, in the flusher's inbox, which then holds a reference */
+    struct fq_job
+        flush_job; /* while `queued`, in the flusher's inbox, which then holds a reference */
     _Atomic unsigned refs;
     struct fq_pfile pf;
-    struct fq_log_shared *shared;      /* whose durable end a flush moves; NULL: nobody's */
-    _Atomic int64_t wanted_end;        /* written bytes reach this offset (release; flusher acquires) */
+    struct fq_log_shared *shared; /* whose durable end a flush moves; NULL: nobody's */
+    _Atomic int64_t wanted_end;   /* written bytes reach this offset (release; flusher acquires) */
     _Atomic bool queued;
-    _Atomic bool is_flushing;          /* pairs with wanted_end, see fq_segfile_retract */
+    _Atomic bool is_flushing; /* pairs with wanted_end, see fq_segfile_retract */
 };
 
 int fq_segfile_open(struct fq_persist *persist, const char *path, struct fq_segfile **ret,
@@ -70,23 +72,23 @@ struct fq_segment {
     struct fq_segment_identity identity;
     struct fq_segment_epoch epochs[FQ_SEGMENT_EPOCHS];
     uint32_t epochs_count;
-    int32_t last_epoch;          /* found by recovery's walk */
-    bool is_epochs_damaged;      /* then an epoch only may not go down */
+    int32_t last_epoch;     /* found by recovery's walk */
+    bool is_epochs_damaged; /* then an epoch only may not go down */
 
     /* Run time; the shard's. */
     struct fq_store *store;
-    struct fq_log *log;          /* NULL: outlived its log, freed at the last unpin */
+    struct fq_log *log; /* NULL: outlived its log, freed at the last unpin */
     uint64_t id;
-    char *path;                  /* a queued rename to it counts as done: jobs run in order */
-    struct fq_segfile *file;     /* NULL: sealed and not mapped yet */
+    char *path;              /* a queued rename to it counts as done: jobs run in order */
+    struct fq_segfile *file; /* NULL: sealed and not mapped yet */
     struct fq_region *region;
-    uint64_t data_bytes;         /* appended */
+    uint64_t data_bytes; /* appended */
     int64_t end_offset;
-    uint64_t published_bytes;    /* what the tail word says */
+    uint64_t published_bytes; /* what the tail word says */
     unsigned pins;
     bool is_retired;
-    bool unlink_only;            /* a peer may still map it: never recycle */
-    bool is_index_whole;         /* index covers all data (else: built on demand up to index_next) */
+    bool unlink_only;    /* a peer may still map it: never recycle */
+    bool is_index_whole; /* index covers all data (else: built on demand up to index_next) */
 
     struct fq_index_entry *index; /* sparse, one entry a chunk; room for all of them */
     uint32_t index_count, index_capacity;
@@ -107,7 +109,8 @@ struct fq_segment *fq_segment_create(struct fq_store *store, uint64_t file_bytes
 void fq_segment_destroy(struct fq_segment *segment); /* drops the file; NULL is fine */
 
 /* PREPARED -> OPEN: identity, tail, end, first epoch; fence; state word. */
-int fq_segment_take_into_use(struct fq_segment *segment, const struct fq_segment_identity *identity);
+int fq_segment_take_into_use(struct fq_segment *segment,
+                             const struct fq_segment_identity *identity);
 int fq_segment_store_tail(struct fq_segment *segment, uint64_t position, int64_t end_offset);
 int fq_segment_store_seal(struct fq_segment *segment, int64_t last_retention_ms);
 int fq_segment_store_start(struct fq_segment *segment, int64_t start_offset);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Derived data beside a segment: `<base offset>.<suffix>`. Written by the housekeeper (temporary name,
- * then rename; no sync: whoever reads it checks it and can make it anew), removed with its segment.
+ * Derived data beside a segment: `<base offset>.<suffix>`. Written by the housekeeper (temporary
+ * name, then rename; no sync: whoever reads it checks it and can make it anew), removed with its
+ * segment.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,9 +55,8 @@ static bool run_sidecar(struct fq_store *store, struct fq_job *job)
     char temporary[FQ_PATH_BYTES];
     struct fq_persist *persist = store->persist;
     (void)snprintf(temporary, sizeof temporary, "%s.tmp", sidecar->path);
-    int r = store->is_abandoned
-                ? FLASHQ_ERR_CLOSED
-                : write_whole(persist, temporary, sidecar->bytes, sidecar->length);
+    int r = store->is_abandoned ? FLASHQ_ERR_CLOSED
+                                : write_whole(persist, temporary, sidecar->bytes, sidecar->length);
     if (r == 0) {
         r = persist->ops->rename(persist, temporary, sidecar->path, NULL);
     }
@@ -125,8 +125,9 @@ int fq_log_read_sidecar(struct fq_log *log, struct fq_segment *segment, const ch
     if (r == 0) {
         length = (size_t)st.st_size;
         bytes = malloc(length > 0 ? length : 1);
-        r = !bytes ? FLASHQ_ERR_NO_MEMORY
-            : pread(fd, bytes, length, 0) != (ssize_t)length ? FLASHQ_ERR_IO : 0;
+        r = !bytes                                           ? FLASHQ_ERR_NO_MEMORY
+            : pread(fd, bytes, length, 0) != (ssize_t)length ? FLASHQ_ERR_IO
+                                                             : 0;
     }
     if (fd >= 0) {
         (void)close(fd);

@@ -3,8 +3,8 @@
  * A data directory: locked, checked, its housekeeper and flusher. pool.c prepares and recycles,
  * store_files.c keeps small files, topics and the quarantine.
  *
- * Happy path: open takes the lock, compares the version, chooses the persist ops, looks at the pool.
- * Then the housekeeper's thread calls step, the flusher's flush_step, shards hand both jobs.
+ * Happy path: open takes the lock, compares the version, chooses the persist ops, looks at the
+ * pool. Then the housekeeper's thread calls step, the flusher's flush_step, shards hand both jobs.
  * Failure at open names the file and leaves the directory as it was.
  */
 #include "storage/store.h"
@@ -177,8 +177,9 @@ static int choose_persist(struct fq_store *store, struct fq_err *err)
         (void)snprintf(store->flush, sizeof store->flush, "%s", store->persist->ops->name);
         (void)snprintf(store->guarantee, sizeof store->guarantee, "%s%s",
                        is_volatile ? process : power,
-                       is_volatile ? " (tmpfs is memory)" : ", as far as the disk keeps what it "
-                                                            "says it has synced");
+                       is_volatile ? " (tmpfs is memory)"
+                                   : ", as far as the disk keeps what it "
+                                     "says it has synced");
     } else {
         (void)snprintf(store->flush, sizeof store->flush, "%s%s", store->persist->ops->name,
                        is_dax ? "" : " (emulated: not DAX)");
@@ -207,7 +208,8 @@ static int make_folders(struct fq_store *store, struct fq_err *err)
 
 static uint64_t first_segment_bytes(const struct fq_store_params *params)
 {
-    uint64_t bytes = params->segment_bytes_first ? params->segment_bytes_first : FIRST_SEGMENT_BYTES;
+    uint64_t bytes =
+        params->segment_bytes_first ? params->segment_bytes_first : FIRST_SEGMENT_BYTES;
     uint64_t least = params->batch_bytes_max + FQ_SEG_DATA;
     bytes = bytes > least ? bytes : least;
     return (bytes + ROUND_BYTES - 1) / ROUND_BYTES * ROUND_BYTES;
@@ -216,8 +218,8 @@ static uint64_t first_segment_bytes(const struct fq_store_params *params)
 /* Says what lies in the data directory and is not ours; it is left alone. */
 static void report_strangers(const struct fq_store *store)
 {
-    static const char *const ours[] = {".",    "..",   "pool", "quarantine", "deleted",
-                                       "lock", "version", "lost+found"};
+    static const char *const ours[] = {".",       "..",   "pool",    "quarantine",
+                                       "deleted", "lock", "version", "lost+found"};
     DIR *folder = opendir(store->dir);
     for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
         struct fq_uuid id;
@@ -271,8 +273,9 @@ int fq_store_open(const struct fq_store_params *params, struct fq_store **ret, s
     int r = store->dir ? open_inside(store, err) : FLASHQ_ERR_NO_MEMORY;
     if (r < 0) {
         fq_store_close(store, false);
-        return err && err->code < 0 ? err->code : fq_err_set(err, r, "open %s: %s", params->data_dir,
-                                                             fq_err_describe(r));
+        return err && err->code < 0
+                   ? err->code
+                   : fq_err_set(err, r, "open %s: %s", params->data_dir, fq_err_describe(r));
     }
     store->params.data_dir = store->dir;
     *ret = store;
@@ -361,7 +364,8 @@ int64_t fq_store_next_deadline_us(const struct fq_store *store)
 
 void fq_store_flush_file(struct fq_store *store, struct fq_segfile *file)
 {
-    /* seq_cst: wanted_end is stored before `queued` is looked at; the flusher the other way round */
+    /* seq_cst: wanted_end is stored before `queued` is looked at; the flusher the other way round
+     */
     if (!atomic_exchange(&file->queued, true)) {
         (void)fq_segfile_ref(file);
         fq_inbox_push(&store->flush_inbox, &file->flush_job);

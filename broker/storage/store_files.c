@@ -23,8 +23,8 @@
 
 /* --- small files ------------------------------------------------------------------------------ */
 
-static int write_and_sync(struct fq_store *store, const char *path, const void *bytes, size_t length,
-                          struct fq_err *err)
+static int write_and_sync(struct fq_store *store, const char *path, const void *bytes,
+                          size_t length, struct fq_err *err)
 {
     const struct fq_persist_ops *ops = store->persist->ops;
     uint8_t header[FILE_HEADER_BYTES];

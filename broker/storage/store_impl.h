@@ -19,21 +19,21 @@
 enum fq_supply { FQ_SUPPLY_NONE, FQ_SUPPLY_ASKED, FQ_SUPPLY_NO_SPACE, FQ_SUPPLY_FAILED };
 
 struct fq_log_shared {
-    struct fq_job supply_job;  /* while ASKED or NO_SPACE: the housekeeper's */
+    struct fq_job supply_job; /* while ASKED or NO_SPACE: the housekeeper's */
     _Atomic unsigned refs;
     struct fq_store *store;
-    char *topic_dir, *dir;     /* absolute */
+    char *topic_dir, *dir; /* absolute */
 
     /* Written by the shard before supply_job is pushed. */
     uint64_t want_bytes;
     _Atomic bool is_closed;
 
-    _Atomic int supply;                      /* enum fq_supply; housekeeper stores with release */
-    _Atomic(struct fq_segment *) ready;      /* PREPARED and in `dir`; the shard takes it (acquire) */
+    _Atomic int supply;                 /* enum fq_supply; housekeeper stores with release */
+    _Atomic(struct fq_segment *) ready; /* PREPARED and in `dir`; the shard takes it (acquire) */
 
-    _Atomic int64_t durable_end;             /* flusher stores (release), shard loads (acquire) */
-    _Atomic int failed;                      /* code; `why` is written before it (release) */
-    struct fq_err why;                       /* the first failure only */
+    _Atomic int64_t durable_end; /* flusher stores (release), shard loads (acquire) */
+    _Atomic int failed;          /* code; `why` is written before it (release) */
+    struct fq_err why;           /* the first failure only */
 };
 
 struct fq_log_shared *fq_log_shared_create(struct fq_store *store, const struct fq_uuid *topic_id,
@@ -52,18 +52,18 @@ struct fq_pool_file { /* PREPARED (is_ready) or FREE */
 };
 
 struct fq_pool_demand {
-    uint64_t bytes;          /* the size; 0: unused */
-    uint64_t taken;          /* in the running period */
-    uint64_t taken_before;   /* in the one before */
-    uint64_t want;           /* keep this many ready */
+    uint64_t bytes;        /* the size; 0: unused */
+    uint64_t taken;        /* in the running period */
+    uint64_t taken_before; /* in the one before */
+    uint64_t want;         /* keep this many ready */
 };
 
-struct fq_pool {             /* the housekeeper's */
+struct fq_pool { /* the housekeeper's */
     struct fq_pool_file *files;
     struct fq_pool_demand demand[FQ_POOL_CLASSES];
     int64_t period_end_us;
-    int64_t retry_at_us;     /* after "no space"; INT64_MAX: not waiting */
-    uint64_t floor_count;    /* of first segments */
+    int64_t retry_at_us;  /* after "no space"; INT64_MAX: not waiting */
+    uint64_t floor_count; /* of first segments */
 };
 
 struct fq_store {
@@ -77,20 +77,20 @@ struct fq_store {
 
     struct fq_inbox keeper_inbox;
     struct fq_wake keeper_wake;
-    struct fq_job *waiting;        /* the housekeeper's: jobs that found no space, oldest first */
+    struct fq_job *waiting; /* the housekeeper's: jobs that found no space, oldest first */
     struct fq_inbox flush_inbox;
     struct fq_wake flush_wake;
     struct fq_pool pool;
-    int64_t now_us;                /* of the running step */
-    bool is_abandoned;             /* closing: jobs only free what they hold */
-    _Atomic bool purge_due;        /* something was moved into `deleted/` */
+    int64_t now_us;         /* of the running step */
+    bool is_abandoned;      /* closing: jobs only free what they hold */
+    _Atomic bool purge_due; /* something was moved into `deleted/` */
 
     void (*on_progress)(void *context);
     void *progress_context;
 
     _Atomic uint64_t next_id, quarantine_number;
-    _Atomic uint64_t prepared_count, prepared_bytes, recycled, created, unlinked, starved, roll_waits,
-        no_space, syncs, sync_errors, quarantined, damage;
+    _Atomic uint64_t prepared_count, prepared_bytes, recycled, created, unlinked, starved,
+        roll_waits, no_space, syncs, sync_errors, quarantined, damage;
 };
 
 static inline struct fq_persist *fq_store_persist(struct fq_store *store)
@@ -109,7 +109,7 @@ static inline void fq_count(_Atomic uint64_t *counter, uint64_t by)
 }
 
 uint64_t fq_store_random_life(void);
-void fq_store_give(struct fq_store *store, struct fq_job *job);  /* to the housekeeper */
+void fq_store_give(struct fq_store *store, struct fq_job *job); /* to the housekeeper */
 /* Queues a sync of `file` if it is not queued; wanted_end must be set before. Never fails. */
 void fq_store_flush_file(struct fq_store *store, struct fq_segfile *file);
 void fq_store_progressed(struct fq_store *store);

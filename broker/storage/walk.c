@@ -32,7 +32,8 @@ static bool epoch_fits(const struct fq_walk *walk, const struct fq_batch_header 
 static const char *header_misfit(const struct fq_walk *walk, uint64_t position, int64_t offset,
                                  bool is_exact, struct fq_batch_header *ret)
 {
-    if (fq_batch_header_read(walk->data + position, (size_t)(walk->limit - position), ret, NULL) < 0) {
+    if (fq_batch_header_read(walk->data + position, (size_t)(walk->limit - position), ret, NULL) <
+        0) {
         return "no batch header";
     }
     if (fq_batch_total_bytes(ret) > walk->limit - position) {
@@ -57,8 +58,7 @@ enum fq_walk_result fq_walk_look(const struct fq_walk *walk, struct fq_batch_hea
     const char *why =
         header_misfit(walk, walk->position, walk->offset, !walk->is_after_damage, ret);
     /* Always: a header whose length is wrong would lead past good batches. */
-    if (!why &&
-        !fq_batch_crc_ok(walk->data + walk->position, (size_t)fq_batch_total_bytes(ret))) {
+    if (!why && !fq_batch_crc_ok(walk->data + walk->position, (size_t)fq_batch_total_bytes(ret))) {
         why = "wrong CRC";
     }
     if (why) {
@@ -98,8 +98,8 @@ static bool is_at_home(const struct fq_walk *walk, uint64_t position, int64_t of
     if (!header_misfit(walk, end, ret->base_offset + ret->last_offset_delta + 1, true, &after)) {
         return true;
     }
-    return memcmp(walk->data + end, nothing, left < sizeof nothing ? (size_t)left : sizeof nothing) ==
-           0;
+    return memcmp(walk->data + end, nothing,
+                  left < sizeof nothing ? (size_t)left : sizeof nothing) == 0;
 }
 
 /* How many offsets the damaged batch at the very end may have held, at least one. */
@@ -125,7 +125,8 @@ uint64_t fq_walk_resync(struct fq_walk *walk)
     walk->is_after_damage = true;
 
     /* The damaged batch's own length, if it leads somewhere. */
-    if (fq_batch_header_read(walk->data + from, (size_t)(walk->limit - from), &damaged, NULL) == 0 &&
+    if (fq_batch_header_read(walk->data + from, (size_t)(walk->limit - from), &damaged, NULL) ==
+            0 &&
         fq_batch_total_bytes(&damaged) < walk->limit - from &&
         is_at_home(walk, from + fq_batch_total_bytes(&damaged), offset_min, &found)) {
         walk->position = from + fq_batch_total_bytes(&damaged);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The crash suite of storage: drives two logs of one store through everything that stores
- * (append, publish, roll, seal, recycle, trim, retention, truncate, delete and make a topic, restart,
- * small files) over the recording persist ops. At every crash point each legal state of the medium
- * (all while at most 12 units are pending, sampled beyond) is put into a folder and recovered: all
- * acknowledged batches are there with their bytes, none is torn, invented or of a former life, no damage
- * is reported, the log start holds, and recovering again changes nothing. Some of the
- * recoveries are recorded themselves and crashed in turn.
+ * (append, publish, roll, seal, recycle, trim, retention, truncate, delete and make a topic,
+ * restart, small files) over the recording persist ops. At every crash point each legal state of
+ * the medium (all while at most 12 units are pending, sampled beyond) is put into a folder and
+ * recovered: all acknowledged batches are there with their bytes, none is torn, invented or of a
+ * former life, no damage is reported, the log start holds, and recovering again changes nothing.
+ * Some of the recoveries are recorded themselves and crashed in turn.
  *
  *   crash_log memory|disk [--seed N] [--steps N] [--fault NAME]
  * With a fault planted (see persist_recording.h) the run must find it: exit 0 when it did.
@@ -28,14 +28,14 @@ struct run {
     enum recording_model kind;
     enum recording_fault fault;
     uint64_t seed;
-    struct fq_prng prng;        /* of the scenario */
-    struct fq_prng state_prng;  /* of the states, so that sampling more changes no scenario */
+    struct fq_prng prng;       /* of the scenario */
+    struct fq_prng state_prng; /* of the states, so that sampling more changes no scenario */
     char *root, state_folder[4200], inner_folder[4200];
     struct recording *recording;
     struct fq_store *store;
     struct fq_log *logs[LOGS];
     struct model *models[LOGS];
-    struct model *gone;         /* the last deleted topic */
+    struct model *gone; /* the last deleted topic */
     const char *doing;
     unsigned step;
     uint64_t states, points, nested, salt;
@@ -163,7 +163,8 @@ static void crash_point(void *context)
     }
 }
 
-/* --- the scenario ------------------------------------------------------------------------------ */
+/* --- the scenario ------------------------------------------------------------------------------
+ */
 
 static void note_acked(struct run *run)
 {
@@ -213,8 +214,8 @@ static void do_append(struct run *run, unsigned i)
     int records = 1 + (int)fq_prng_below(&run->prng, 3);
     size_t value = sizes[fq_prng_below(&run->prng, records == 1 ? 5 : 3)];
     int64_t base = fq_log_end(log);
-    size_t length = log_maker_batch(batch, base, (int32_t)(run->step / 100), records, value,
-                                    ++run->salt);
+    size_t length =
+        log_maker_batch(batch, base, (int32_t)(run->step / 100), records, value, ++run->salt);
     /* known to the model before the first store: a crash may keep it */
     model_add(run->models[i], batch, length, base, base + records);
     must(run, log_maker_append(run->store, log, batch, length), "append");
@@ -294,9 +295,9 @@ static void do_restart(struct run *run, bool is_clean)
     for (unsigned i = 0; i < LOGS; i++) {
         fq_log_close(run->logs[i], is_clean);
         if (is_clean) {
-            run->models[i]->acked_end = run->models[i]->count > 0
-                                            ? run->models[i]->batches[run->models[i]->count - 1].next
-                                            : run->models[i]->acked_end;
+            run->models[i]->acked_end =
+                run->models[i]->count > 0 ? run->models[i]->batches[run->models[i]->count - 1].next
+                                          : run->models[i]->acked_end;
         }
         run->logs[i] = NULL;
     }
@@ -320,8 +321,9 @@ static void do_file(struct run *run, unsigned i)
     }
     struct fq_err err;
     const struct model *model = run->models[i];
-    must(run, fq_store_write_file(run->store, model->topic, &model->topic_id, "topic", "words", 5,
-                                  &err), "write_file");
+    must(run,
+         fq_store_write_file(run->store, model->topic, &model->topic_id, "topic", "words", 5, &err),
+         "write_file");
 }
 
 /* The rare things come in rotation, so that every run of RARE_EVERY * 7 steps has them all. */
@@ -329,8 +331,9 @@ static void do_file(struct run *run, unsigned i)
 
 static void take_rare_step(struct run *run, unsigned i)
 {
-    static const char *const names[] = {"trim",     "retention",    "truncate",    "delete and make",
-                                        "a restart", "clean restart", "a small file"};
+    static const char *const names[] = {
+        "trim",      "retention",     "truncate",    "delete and make",
+        "a restart", "clean restart", "a small file"};
     unsigned which = run->step / RARE_EVERY % 7;
     run->doing = names[which];
     switch (which) {

@@ -39,8 +39,8 @@ void model_fini(struct model *model)
 
 struct scan {
     const struct model *model;
-    size_t next;     /* index of the batch that must come */
-    int64_t offset;  /* its base */
+    size_t next;    /* index of the batch that must come */
+    int64_t offset; /* its base */
     const char *wrong;
 };
 
@@ -128,9 +128,8 @@ const char *model_check(const struct model *model, struct fq_store *store, int64
             return lookup.is_there ? "a deleted topic is back" : NULL;
         }
     }
-    const struct fq_log_params params = {.topic_id = model->topic_id,
-                                         .topic = model->topic,
-                                         .segment_bytes = 16u << 10};
+    const struct fq_log_params params = {
+        .topic_id = model->topic_id, .topic = model->topic, .segment_bytes = 16u << 10};
     struct fq_log *log;
     if (fq_log_open(store, &params, NULL, NULL, &log, &err) < 0) {
         (void)snprintf(wrong, sizeof wrong, "opening: %s", err.text);
@@ -138,10 +137,10 @@ const char *model_check(const struct model *model, struct fq_store *store, int64
     }
     const char *what = compare(model, log);
     if (what) {
-        (void)snprintf(wrong, sizeof wrong, "%s: %s (start %lld in [%lld, %lld], end %lld, acked %lld)",
-                       model->topic, what, (long long)fq_log_start(log),
-                       (long long)model->start_low, (long long)model->start_high,
-                       (long long)fq_log_end(log), (long long)model->acked_end);
+        (void)snprintf(
+            wrong, sizeof wrong, "%s: %s (start %lld in [%lld, %lld], end %lld, acked %lld)",
+            model->topic, what, (long long)fq_log_start(log), (long long)model->start_low,
+            (long long)model->start_high, (long long)fq_log_end(log), (long long)model->acked_end);
         what = wrong;
     }
     *ret_start = fq_log_start(log);

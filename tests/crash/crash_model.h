@@ -30,7 +30,8 @@ struct model {
     bool may_be_gone, is_gone;     /* the topic is being deleted; is deleted */
 };
 
-void model_add(struct model *model, const uint8_t *bytes, size_t length, int64_t base, int64_t next);
+void model_add(struct model *model, const uint8_t *bytes, size_t length, int64_t base,
+               int64_t next);
 /* Batches at and above `offset` may no longer be there (and must not, once `is_done`). */
 void model_cut(struct model *model, int64_t offset, bool is_done);
 void model_fini(struct model *model);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recovery of whatever a segment file may hold. Input: byte 0 flags, then either the whole file (flag
- * 1) or edits of a sound one, each {u16 position, u8 length, bytes}. Flag 2: memory instead of disk;
- * 4: the identity's CRC is made right again after the edits; 8: a second, sound segment follows;
- * 16: the file is called next-*.log.
- * Whatever it is: opening does not crash, offsets are in order, batches have right CRCs, recovering
- * again gives the same log, and what is appended afterwards is there.
+ * Recovery of whatever a segment file may hold. Input: byte 0 flags, then either the whole file
+ * (flag 1) or edits of a sound one, each {u16 position, u8 length, bytes}. Flag 2: memory instead
+ * of disk; 4: the identity's CRC is made right again after the edits; 8: a second, sound segment
+ * follows; 16: the file is called next-*.log. Whatever it is: opening does not crash, offsets are
+ * in order, batches have right CRCs, recovering again gives the same log, and what is appended
+ * afterwards is there.
  */
 #include <assert.h>
 #include <fcntl.h>

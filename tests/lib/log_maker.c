@@ -30,8 +30,8 @@ size_t log_maker_batch(uint8_t *out, int64_t base_offset, int32_t epoch, int rec
             abort();
         }
     }
-    const struct fq_batch_finish finish = {.producer_id = -1, .producer_epoch = -1,
-                                           .base_sequence = -1};
+    const struct fq_batch_finish finish = {
+        .producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
     int64_t length = fq_batch_builder_finish(&builder, &finish);
     if (length <= 0) {
         abort();
@@ -40,7 +40,8 @@ size_t log_maker_batch(uint8_t *out, int64_t base_offset, int32_t epoch, int rec
     return (size_t)length;
 }
 
-int log_maker_append(struct fq_store *store, struct fq_log *log, const uint8_t *batch, size_t length)
+int log_maker_append(struct fq_store *store, struct fq_log *log, const uint8_t *batch,
+                     size_t length)
 {
     struct fq_batch_header header;
     struct fq_err err;

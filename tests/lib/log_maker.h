@@ -16,9 +16,10 @@
 size_t log_maker_batch(uint8_t *out, int64_t base_offset, int32_t epoch, int records,
                        size_t value_bytes, uint64_t salt);
 
-/* Reserves (running housekeeper and flusher while starved), writes, commits. Returns the first result
- * that is not OK, or 0. No publish. */
-int log_maker_append(struct fq_store *store, struct fq_log *log, const uint8_t *batch, size_t length);
+/* Reserves (running housekeeper and flusher while starved), writes, commits. Returns the first
+ * result that is not OK, or 0. No publish. */
+int log_maker_append(struct fq_store *store, struct fq_log *log, const uint8_t *batch,
+                     size_t length);
 /* Publishes and runs the flusher until everything is durable. */
 int log_maker_settle(struct fq_store *store, struct fq_log *log);
 /* Runs the housekeeper until it is idle. */

@@ -15,22 +15,22 @@
 #include "log_maker.h"
 #include "storage/persist_files.h"
 
-#define FILES_MAX  512u
-#define FOLDERS_MAX 64u
-#define NAMES_MAX  256u
-#define SIZE_UNIT  UINT64_MAX
+#define FILES_MAX    512u
+#define FOLDERS_MAX  64u
+#define NAMES_MAX    256u
+#define SIZE_UNIT    UINT64_MAX
 #define HEADER_BYTES 4096u
 
 struct rfile {
-    char *path;          /* as the process sees it; NULL: unlinked */
-    char *durable_path;  /* as the medium has it; NULL: not there */
+    char *path;         /* as the process sees it; NULL: unlinked */
+    char *durable_path; /* as the medium has it; NULL: not there */
     int fd;
-    uint8_t *map;        /* what the process sees */
-    uint8_t *durable;    /* what the medium is guaranteed to hold */
+    uint8_t *map;     /* what the process sees */
+    uint8_t *durable; /* what the medium is guaranteed to hold */
     uint64_t bytes;
     bool is_size_durable;
-    bool *is_pending;    /* per unit */
-    bool *is_late;       /* RECORDING_HEADER_FIRST: skipped one drain */
+    bool *is_pending; /* per unit */
+    bool *is_late;    /* RECORDING_HEADER_FIRST: skipped one drain */
 };
 
 struct unit {
@@ -151,8 +151,8 @@ static void commit(struct recording *r, const struct rfile *only)
     size_t kept = 0;
     for (size_t i = 0; i < r->units_count; i++) {
         struct unit u = r->units[i];
-        bool is_late = r->fault == RECORDING_HEADER_FIRST && !is_header(r, &u) &&
-                       !u.file->is_late[u.index];
+        bool is_late =
+            r->fault == RECORDING_HEADER_FIRST && !is_header(r, &u) && !u.file->is_late[u.index];
         if (is_late) {
             u.file->is_late[u.index] = true;
         }
@@ -235,7 +235,8 @@ static bool is_in_folder(const char *path, const char *dir)
 static char *renamed(const char *path, const char *from, const char *to)
 {
     size_t length = strlen(from);
-    if (!path || strncmp(path, from, length) != 0 || (path[length] != '\0' && path[length] != '/')) {
+    if (!path || strncmp(path, from, length) != 0 ||
+        (path[length] != '\0' && path[length] != '/')) {
         return NULL;
     }
     size_t room = strlen(to) + strlen(path + length) + 1;
@@ -262,7 +263,8 @@ static void add_name(struct recording *r, enum name_kind kind, struct rfile *fil
     r->names[r->names_count++] = (struct name_op){kind, file, copy(from), copy(to)};
 }
 
-struct namespace {
+struct namespace
+{
     char *paths[FILES_MAX]; /* of files[i]; NULL: not there */
     char *folders[FOLDERS_MAX];
     size_t folders_count;
@@ -582,7 +584,8 @@ static void materialise(struct recording *r, const bool *keep, const char *folde
     free_namespace(r, &n);
 }
 
-static void choose(struct fq_prng *prng, uint64_t which, size_t count, bool is_exhaustive, bool *keep)
+static void choose(struct fq_prng *prng, uint64_t which, size_t count, bool is_exhaustive,
+                   bool *keep)
 {
     static const uint64_t odds[] = {2, 10, 50, 90, 98};
     uint64_t percent = odds[fq_prng_below(prng, 5)], one = fq_prng_below(prng, count);

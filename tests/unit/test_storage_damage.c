@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bits that flip, files that are cut, files that vanish: nothing acknowledged goes silently, nothing
- * wrong comes back, what is undamaged is readable.
+ * Bits that flip, files that are cut, files that vanish: nothing acknowledged goes silently,
+ * nothing wrong comes back, what is undamaged is readable.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "persist_recording.h"
 #include "storage/layout.h"
 
-#define BATCHES 6
+#define BATCHES       6
 #define SEGMENT_BYTES (8u << 10)
 
 static const struct fq_uuid topic_id = {{9, 9}};
@@ -136,8 +136,8 @@ static int check_damaged(const struct small *s, struct fq_log *log, const char *
 {
     struct seen seen = {.small = s};
     int lost = 0;
-    cr_assert_eq(fq_log_scan(log, fq_log_start(log), INT64_MAX, see, &seen), 0, "%s bit %u: %s", what,
-                 bit, seen.wrong);
+    cr_assert_eq(fq_log_scan(log, fq_log_start(log), INT64_MAX, see, &seen), 0, "%s bit %u: %s",
+                 what, bit, seen.wrong);
     cr_assert_geq(fq_log_end(log), s->bases[BATCHES], "%s bit %u: an offset could be given twice",
                   what, bit);
     for (int i = 0; i < BATCHES; i++) {
@@ -166,7 +166,8 @@ static void flip_every_bit(enum recording_model model)
     uint8_t *image = malloc(sizeof s.image);
     unsigned lost_total = 0, bits = 8 * (FQ_SEG_DATA + (unsigned)s.data_bytes);
     for (unsigned bit = 0; bit < bits; bit++) {
-        bool is_block = bit / 8 < 352 || (bit / 8 >= 512 && bit / 8 < 544) || bit / 8 >= FQ_SEG_DATA;
+        bool is_block =
+            bit / 8 < 352 || (bit / 8 >= 512 && bit / 8 < 544) || bit / 8 >= FQ_SEG_DATA;
         if (!is_block) {
             bit += 7; /* bytes that mean nothing: one bit of each is enough */
         }
@@ -191,7 +192,8 @@ static void flip_every_bit(enum recording_model model)
             cr_assert_eq(log_maker_settle(store, log), 0);
             fq_log_close(log, false);
             log = open_log(store);
-            cr_assert_eq(fq_log_find(log, base, &place), 0, "bit %u: appended after damage, gone", bit);
+            cr_assert_eq(fq_log_find(log, base, &place), 0, "bit %u: appended after damage, gone",
+                         bit);
         }
         fq_log_close(log, true);
         fq_store_close(store, true);
@@ -213,7 +215,8 @@ Test(damage, a_flipped_bit_is_found_reported_and_costs_one_batch_on_disks, .time
     flip_every_bit(RECORDING_DISK);
 }
 
-/* case 23: the tail torn at every byte of the last three batches, none of them below the tail word. */
+/* case 23: the tail torn at every byte of the last three batches, none of them below the tail word.
+ */
 Test(damage, a_torn_tail_is_cut_cleanly_and_never_revived, .timeout = 100)
 {
     struct small s = {0};
@@ -229,7 +232,8 @@ Test(damage, a_torn_tail_is_cut_cleanly_and_never_revived, .timeout = 100)
         memcpy(image, s.image, sizeof image);
         memcpy(image + FQ_SEG_TAIL, &tail, 8);
         memcpy(image + FQ_SEG_END, &end, 8);
-        memset(cut_at + at, 0xaa, sizeof image - FQ_SEG_DATA - at); /* what a torn write may leave */
+        memset(cut_at + at, 0xaa,
+               sizeof image - FQ_SEG_DATA - at); /* what a torn write may leave */
         if (at % 3 == 0) {
             memset(cut_at + at, 0, sizeof image - FQ_SEG_DATA - at);
         }
@@ -306,7 +310,8 @@ Test(damage, a_batch_inside_a_value_is_not_served)
     log_maker_keep_house(store);
     fq_log_close(log, true);
     fq_store_close(store, true);
-    (void)snprintf(file, sizeof file, "%s/t-09090000000000000000000000000000/0/%020d.log", folder, 0);
+    (void)snprintf(file, sizeof file, "%s/t-09090000000000000000000000000000/0/%020d.log", folder,
+                   0);
     int fd = open(file, O_RDWR);
     cr_assert_eq(pwrite(fd, "\xff\xff", 2, FQ_SEG_DATA + FQ_BATCH_LENGTH + 1), 2);
     (void)close(fd);

@@ -18,13 +18,14 @@ static const struct fq_segment_identity identity = {
     .first_retention_ms = -1,
 };
 
-/* Written by hand from MEDIA.md, but for the CRC, which is computed by a bit-wise reference below. */
+/* Written by hand from MEDIA.md, but for the CRC, which is computed by a bit-wise reference below.
+ */
 static const uint8_t golden_identity[76 - 4] = {
-    'F', 'Q', 'S', 'E', 'G', 'M', 'N', 'T', 1, 0, 0, 0, 0, 0x10, 0, 0,
-    0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
-    7, 0, 0, 0, 3, 0, 0, 0, 0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0,
-    0, 0, 0x10, 0, 0, 0, 0, 0, 0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01,
-    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    'F',  'Q',  'S',  'E',  'G',  'M',  'N',  'T',  1,    0,    0,    0,    0,    0x10, 0,
+    0,    0xa0, 1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,
+    14,   15,   7,    0,    0,    0,    3,    0,    0,    0,    0x55, 0x44, 0x33, 0x22, 0x11,
+    0,    0,    0,    0,    0,    0x10, 0,    0,    0,    0,    0,    0xef, 0xcd, 0xab, 0x89,
+    0x67, 0x45, 0x23, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
 };
 
 static uint32_t reference_crc(uint32_t crc, const uint8_t *bytes, size_t length)
@@ -142,7 +143,8 @@ Test(layout, seal_and_epoch_entries_notice_every_bit)
     }
     for (unsigned bit = 0; bit < 8 * sizeof entry; bit++) {
         entry[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        cr_assert_eq(fq_epoch_decode(&identity, entry, &epoch_read), FQ_EPOCH_DAMAGED, "bit %u", bit);
+        cr_assert_eq(fq_epoch_decode(&identity, entry, &epoch_read), FQ_EPOCH_DAMAGED, "bit %u",
+                     bit);
         entry[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
 }
@@ -156,13 +158,12 @@ Test(layout, no_bit_turns_one_state_into_another)
             cr_assert_eq(fq_state_read(word ^ UINT64_C(1) << bit), FQ_SEGMENT_UNKNOWN);
         }
     }
-    cr_assert_eq(memcmp("FREE....PREPAREDOPEN:-)>SEALED##",
-                        (uint64_t[]){fq_state_word(FQ_SEGMENT_FREE),
-                                     fq_state_word(FQ_SEGMENT_PREPARED),
-                                     fq_state_word(FQ_SEGMENT_OPEN),
-                                     fq_state_word(FQ_SEGMENT_SEALED)},
-                        32),
-                 0);
+    cr_assert_eq(
+        memcmp("FREE....PREPAREDOPEN:-)>SEALED##",
+               (uint64_t[]){fq_state_word(FQ_SEGMENT_FREE), fq_state_word(FQ_SEGMENT_PREPARED),
+                            fq_state_word(FQ_SEGMENT_OPEN), fq_state_word(FQ_SEGMENT_SEALED)},
+               32),
+        0);
 }
 
 Test(paths, topic_folders_round_trip_and_long_names_fit)

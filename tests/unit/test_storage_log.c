@@ -93,8 +93,8 @@ static int check_batch(void *context, const struct fq_batch_header *header, cons
     tally->next += header->last_offset_delta + 1;
     tally->batches++;
     size_t value_bytes = fq_batch_total_bytes(header) > 2000 ? 1000 : 100;
-    size_t length = log_maker_batch(expected, header->base_offset, 0, header->records_count,
-                                    value_bytes, 7);
+    size_t length =
+        log_maker_batch(expected, header->base_offset, 0, header->records_count, value_bytes, 7);
     cr_assert_eq(length, fq_batch_total_bytes(header));
     cr_assert_eq(memcmp(batch, expected, length), 0, "bytes at offset %lld",
                  (long long)header->base_offset);

@@ -163,7 +163,8 @@ Test(store, topics_are_found_from_their_folders)
     struct fq_store *store = must_open(folder);
     struct fq_err err;
     struct topics topics = {0};
-    struct fq_log *one = open_log(store, "a-b.c_d", &id_a, 0), *two = open_log(store, "x", &id_b, 6);
+    struct fq_log *one = open_log(store, "a-b.c_d", &id_a, 0),
+                  *two = open_log(store, "x", &id_b, 6);
     append(store, one, 1);
     append(store, two, 1);
     (void)snprintf(path, sizeof path, "%s/lost+found", folder);
@@ -220,9 +221,10 @@ Test(store, a_file_of_another_partition_is_quarantined_never_deleted)
     fq_log_close(log, true);
     fq_log_close(other, true);
     fq_store_close(store, true);
-    (void)snprintf(command, sizeof command,
-                   "cd %s && cp u-*/0/00000000000000000000.log $(echo t-*)/0/00000000000000000777.log",
-                   folder);
+    (void)snprintf(
+        command, sizeof command,
+        "cd %s && cp u-*/0/00000000000000000000.log $(echo t-*)/0/00000000000000000777.log",
+        folder);
     cr_assert_eq(system(command), 0);
     store = must_open(folder);
     log = open_log(store, "t", &id_a, 0);
@@ -279,8 +281,10 @@ Test(store, words_for_people_say_what_is_in_force)
     cr_assert_eq(strncmp(fq_store_medium(store), "dir ", 4), 0);
     cr_assert_not_null(strstr(fq_store_guarantee(store), "survives"));
     fq_store_close(store, true);
-    const struct fq_store_params params = {.data_dir = folder, .flush = FQ_FLUSH_PMEM,
-                                           .segment_bytes_max = 1u << 20, .batch_bytes_max = 1000};
+    const struct fq_store_params params = {.data_dir = folder,
+                                           .flush = FQ_FLUSH_PMEM,
+                                           .segment_bytes_max = 1u << 20,
+                                           .batch_bytes_max = 1000};
     struct fq_err err;
     if (fq_store_open(&params, &store, &err) == 0) { /* not built without libpmem */
         cr_assert_str_eq(fq_store_flush(store), "pmem (emulated: not DAX)");

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the pool: what pool.c has for pool_supply.c. The housekeeper's thread only. */
+#ifndef FQ_STORAGE_POOL_IMPL_H
+#define FQ_STORAGE_POOL_IMPL_H
+
+#include "storage/store_impl.h"
+
+void fq_pool_path(const struct fq_store *store, uint64_t number, char out[FQ_PATH_BYTES]);
+void fq_pool_folder(const struct fq_store *store, char out[FQ_PATH_BYTES]);
+/* FREE -> zero -> PREPARED, durably. */
+int fq_pool_prepare(struct fq_segfile *file);
+/* Takes over the caller's reference on `file`; NULL: no memory. */
+struct fq_pool_file *fq_pool_add(struct fq_store *store, struct fq_segfile *file, uint64_t number,
+                                 bool is_ready);
+void fq_pool_remove(struct fq_store *store, struct fq_pool_file *entry); /* from the list only */
+void fq_pool_drop(struct fq_store *store, struct fq_pool_file *entry);   /* and unlinks it */
+/* A new file in the pool, ready. NO_SPACE leaves nothing. */
+int fq_pool_create(struct fq_store *store, uint64_t bytes, struct fq_pool_file **ret,
+                   struct fq_err *err);
+void fq_pool_note_demand(struct fq_store *store, uint64_t bytes);
+/* Would one more file of this size be of use? */
+bool fq_pool_is_kept(struct fq_store *store, uint64_t bytes);
+
+#endif

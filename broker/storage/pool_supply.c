@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Segments from the pool to a log and back. Jobs on the housekeeper's thread.
+ *
+ * Happy path: a log asks for a segment (fq_pool_supply); the pool has one of that size, moves it
+ * beside the log and hands it over. A retired segment becomes FREE, moves into the pool, is zeroed
+ * and is PREPARED again. Failure: no space for a new file: first what the pool keeps of other sizes
+ * is given up, then the log is told, and the request waits here and is tried again each second and
+ * after each retirement. What cannot be retired stays where it is, FREE, for the next start.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "storage/pool_impl.h"
+
+/* --- supply ----------------------------------------------------------------------------------- */
+
+static int pool_take(struct fq_store *store, uint64_t bytes, struct fq_pool_file **ret,
+                     struct fq_err *err)
+{
+    struct fq_pool_file *found = NULL;
+    for (struct fq_pool_file *f = store->pool.files; f && !(found && found->is_ready);
+         f = f->next) {
+        found = f->bytes == bytes && (f->is_ready || !found) ? f : found;
+    }
+    if (found && !found->is_ready) {
+        int r = fq_pool_prepare(found->file);
+        if (r < 0) {
+            fq_pool_drop(store, found);
+            return fq_err_set(err, r, "a retired segment could not be zeroed");
+        }
+        found->is_ready = true;
+        fq_count(&store->recycled, 1);
+    }
+    int r = found ? 0 : fq_pool_create(store, bytes, &found, err);
+    while (r == FLASHQ_ERR_NO_SPACE && store->pool.files) { /* other sizes are worth less now */
+        fq_pool_drop(store, store->pool.files);
+        r = fq_pool_create(store, bytes, &found, err);
+    }
+    if (r == 0) {
+        *ret = found;
+    }
+    return r;
+}
+
+/* Folders of the partition, durable before anything is put there. */
+static int make_folders(struct fq_store *store, const struct fq_log_shared *shared,
+                        struct fq_err *err)
+{
+    const struct fq_persist_ops *ops = store->persist->ops;
+    if (access(shared->dir, F_OK) == 0) {
+        return 0;
+    }
+    int r = ops->mkdir(store->persist, shared->topic_dir, err);
+    r = r < 0 ? r : ops->sync_dir(store->persist, store->dir, err);
+    r = r < 0 ? r : ops->mkdir(store->persist, shared->dir, err);
+    return r < 0 ? r : ops->sync_dir(store->persist, shared->topic_dir, err);
+}
+
+static int move_beside_log(struct fq_store *store, struct fq_log_shared *shared,
+                           struct fq_pool_file *entry, struct fq_segment **ret, struct fq_err *err)
+{
+    const struct fq_persist_ops *ops = store->persist->ops;
+    char from[FQ_PATH_BYTES], to[FQ_PATH_BYTES], folder[FQ_PATH_BYTES];
+    fq_pool_path(store, entry->number, from);
+    fq_pool_folder(store, folder);
+    (void)snprintf(to, sizeof to, "%s/next-%016llx.log", shared->dir,
+                   (unsigned long long)entry->number);
+    struct fq_segment *segment = fq_segment_create(store, entry->bytes);
+    if (!segment || !(segment->path = strdup(to)) ||
+        fq_segment_prepare_names(segment, shared->dir) < 0) {
+        fq_segment_destroy(segment);
+        return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for a segment");
+    }
+    int r = make_folders(store, shared, err);
+    r = r < 0 ? r : ops->rename(store->persist, from, to, err);
+    r = r < 0 ? r : ops->sync_dir(store->persist, shared->dir, err);
+    r = r < 0 ? r : ops->sync_dir(store->persist, folder, err);
+    if (r < 0) {
+        fq_segment_destroy(segment);
+        return r;
+    }
+    segment->state = FQ_SEGMENT_PREPARED;
+    segment->file = fq_segfile_ref(entry->file);
+    segment->file->shared = fq_log_shared_ref(shared);
+    fq_pool_remove(store, entry);
+    fq_segfile_unref(entry->file);
+    free(entry);
+    *ret = segment;
+    return 0;
+}
+
+bool fq_pool_supply(struct fq_store *store, struct fq_job *supply_job)
+{
+    struct fq_log_shared *shared =
+        (struct fq_log_shared *)(void *)((char *)supply_job -
+                                         offsetof(struct fq_log_shared, supply_job));
+    struct fq_pool_file *entry = NULL;
+    struct fq_segment *segment = NULL;
+    struct fq_err err;
+    if (atomic_load(&shared->is_closed) || store->is_abandoned) {
+        fq_log_shared_unref(shared);
+        return true;
+    }
+    fq_pool_note_demand(store, shared->want_bytes);
+    int r = pool_take(store, shared->want_bytes, &entry, &err);
+    r = r < 0 ? r : move_beside_log(store, shared, entry, &segment, &err);
+    if (r == FLASHQ_ERR_NO_SPACE) {
+        fq_count(&store->no_space, 1);
+        if (atomic_exchange(&shared->supply, FQ_SUPPLY_NO_SPACE) != FQ_SUPPLY_NO_SPACE) {
+            fq_error("%s: %s", shared->dir, err.text);
+            fq_store_progressed(store);
+        }
+        return false;
+    }
+    if (r < 0) {
+        fq_error("%s: no segment: %s", shared->dir, err.text);
+        atomic_store_explicit(&shared->supply, FQ_SUPPLY_FAILED, memory_order_release);
+    } else {
+        atomic_store(&shared->ready, segment);
+        atomic_store_explicit(&shared->supply, FQ_SUPPLY_NONE, memory_order_release);
+        if (atomic_load(
+                &shared->is_closed)) { /* meanwhile: see log_free, which looks after is_closed */
+            fq_segment_destroy(atomic_exchange(&shared->ready, NULL));
+        }
+    }
+    fq_store_progressed(store);
+    fq_log_shared_unref(shared);
+    return true;
+}
+
+/* --- retire ----------------------------------------------------------------------------------- */
+
+static void remove_sidecars(struct fq_store *store, const struct fq_segment *segment)
+{
+    static const char *const suffixes[] = {"index"};
+    char path[FQ_PATH_BYTES];
+    size_t length = strlen(segment->path);
+    for (unsigned i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        if (length > 4 && length < FQ_PATH_BYTES - 16) {
+            (void)snprintf(path, sizeof path, "%.*s.%s", (int)(length - 4), segment->path,
+                           suffixes[i]);
+            (void)store->persist->ops->unlink(store->persist, path, NULL);
+        }
+    }
+}
+
+static int into_pool(struct fq_store *store, struct fq_segment *segment)
+{
+    const struct fq_persist_ops *ops = store->persist->ops;
+    char to[FQ_PATH_BYTES], folder[FQ_PATH_BYTES];
+    uint64_t number = fq_random_u64();
+    fq_pool_path(store, number, to);
+    fq_pool_folder(store, folder);
+    int r = ops->rename(store->persist, segment->path, to, NULL);
+    if (r < 0) {
+        return r;
+    }
+    char *slash = strrchr(segment->path, '/');
+    *slash = '\0';
+    r = ops->sync_dir(store->persist, folder, NULL);
+    r = r < 0 ? r : ops->sync_dir(store->persist, segment->path, NULL);
+    *slash = '/';
+    if (r == 0 && !fq_pool_add(store, segment->file, number, false)) {
+        r = FLASHQ_ERR_NO_MEMORY;
+    }
+    if (r == 0) {
+        if (segment->file->shared) {
+            fq_log_shared_unref(segment->file->shared);
+            segment->file->shared = NULL;
+        }
+        segment->file = NULL; /* the pool's now */
+        store->pool.retry_at_us = INT64_MIN;
+    }
+    return r;
+}
+
+bool fq_pool_retire(struct fq_store *store, struct fq_job *retire_job)
+{
+    struct fq_segment *segment =
+        (struct fq_segment *)(void *)((char *)retire_job - offsetof(struct fq_segment, retire_job));
+    const struct fq_persist_ops *ops = store->persist->ops;
+    int r = store->is_abandoned ? FLASHQ_ERR_CLOSED : 0;
+    if (r == 0 && segment->retire_after) {
+        r = ops->sync(&segment->retire_after->pf);
+        if (r < 0 && segment->retire_after->shared) {
+            fq_log_shared_fail(segment->retire_after->shared, r, "syncing the log start");
+        }
+    }
+    r = r < 0 ? r : fq_segment_map(segment, NULL);
+    bool is_shared = r == 0 && atomic_load(&segment->file->refs) > 1;
+    if (r == 0 && segment->state != FQ_SEGMENT_FREE) {
+        r = fq_segment_set_state(segment, FQ_SEGMENT_FREE);
+        r = r < 0 ? r : ops->sync(&segment->file->pf);
+    }
+    if (r == 0) {
+        remove_sidecars(store, segment);
+        if (is_shared || !fq_pool_is_kept(store, segment->file->pf.bytes) ||
+            into_pool(store, segment) < 0) {
+            (void)ops->unlink(store->persist, segment->path, NULL);
+            fq_count(&store->unlinked, 1);
+            store->pool.retry_at_us = INT64_MIN;
+        }
+    } else if (r != FLASHQ_ERR_CLOSED && r != FLASHQ_ERR_NOT_FOUND) {
+        fq_error("%s: not removed: %s", segment->path, fq_err_describe(r));
+    }
+    fq_segment_destroy(segment);
+    return true;
+}
+
+bool fq_pool_rename(struct fq_store *store, struct fq_job *rename_job)
+{
+    struct fq_rename_job *job = (struct fq_rename_job *)(void *)rename_job;
+    struct fq_err err;
+    if (!store->is_abandoned &&
+        store->persist->ops->rename(store->persist, job->from, job->to, &err) < 0) {
+        fq_warn("%s", err.text); /* the header says what it is; the next start tries again */
+    }
+    fq_rename_job_destroy(job);
+    return true;
+}
