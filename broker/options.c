@@ -168,11 +168,9 @@ int fq_options_check(struct fq_options *options, struct fq_err *err)
         options->shards = cores < 1 ? 1 : cores > FQ_LIMIT_SHARDS ? FQ_LIMIT_SHARDS : cores;
     }
     int64_t batch_max = fq_options_batch_max_bytes(options);
-    if (options->log_segment_bytes < batch_max + FQ_LIMIT_SEGMENT_HEADER_BYTES) {
-        return fq_err_set(err, FLASHQ_ERR_CONFIG,
-                          "log.segment.bytes: %lld is too small for a batch of %lld bytes, which "
-                          "message.max.bytes allows",
-                          (long long)options->log_segment_bytes, (long long)batch_max);
+    int64_t segment_min = batch_max + FQ_LIMIT_SEGMENT_HEADER_BYTES;
+    if (options->log_segment_bytes < segment_min) { /* the largest batch must fit */
+        options->log_segment_bytes = (segment_min + 4095) / 4096 * 4096;
     }
     if (options->producer_window_bytes < batch_max) { /* at least one batch must fit */
         options->producer_window_bytes = batch_max;

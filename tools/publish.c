@@ -101,10 +101,10 @@ int fq_publish_open(struct fq_publish *publish)
 static void print_report(struct fq_publish *publish, const flashq_report *report)
 {
     fq_buf_printf(&publish->cli->out.buf,
-                  "{\"partition\":%" PRId32 ",\"offset\":%" PRId64 ",\"timestamp_ms\":%" PRId64
-                  ",\"duplicate\":%s}\n",
-                  report->partition, report->offset, report->timestamp_ms,
-                  report->duplicate ? "true" : "false");
+                  "{\"index\":%" PRIu64 ",\"partition\":%" PRId32 ",\"offset\":%" PRId64
+                  ",\"timestamp_ms\":%" PRId64 ",\"duplicate\":%s}\n",
+                  (uint64_t)(uintptr_t)report->user, report->partition, report->offset,
+                  report->timestamp_ms, report->duplicate ? "true" : "false");
 }
 
 static void take_report(struct fq_publish *publish, const flashq_report *report)
@@ -195,7 +195,8 @@ int fq_publish_send(struct fq_publish *publish, const struct fq_rec *rec)
                                   .value = rec->value,
                                   .value_length = rec->value_length,
                                   .headers = rec->headers,
-                                  .headers_count = rec->headers_count};
+                                  .headers_count = rec->headers_count,
+                                  .user = (void *)(uintptr_t)publish->taken};
     if (pace(publish) != 0) {
         return FQ_EXIT_FAILED;
     }

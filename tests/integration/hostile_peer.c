@@ -114,6 +114,7 @@ static bool connect_to(struct peer *p, const struct fq_endpoint *endpoint)
     p->is_gone = p->is_connected = false;
     p->sent = p->acked = p->position = 0;
     p->sequence = 0;
+    memset(fq_region_base(p->acks), 0, fq_region_bytes(p->acks)); /* of the last connection */
     if (fq_conn_open(p->fabric, &params, &p->conn, NULL) != 0) {
         return false;
     }

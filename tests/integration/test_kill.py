@@ -44,7 +44,7 @@ class Publisher:
             if not line.endswith(b"\n"):
                 break               # cut off with the process
             report = json.loads(line)
-            value = self.lines[report["index"]] if "index" in report else None
+            value = self.lines[report["index"]]
             offset = report["offset"]
             if offset in self.acked and self.acked[offset] != value:
                 self.problems.append(f"offset {offset} acknowledged for {self.acked[offset]} and {value}")

@@ -20,7 +20,7 @@ def segments(broker, topic):
 
 
 class Failing(unittest.TestCase):
-    def fail(self, what):
+    def break_io(self, what):
         with harness.scratch("disk") as folder:
             switch = f"{folder}/switch"
             preload = FAIL_IO
@@ -58,10 +58,10 @@ class Failing(unittest.TestCase):
                 broker.flashq("pub", "t", "works again")
 
     def test_a_failed_sync_takes_the_partition_offline(self):
-        self.fail("sync")
+        self.break_io("sync")
 
     def test_a_failed_write_takes_the_partition_offline(self):
-        self.fail("write")
+        self.break_io("write")
 
     def test_log_and_doctor_say_what_is_guaranteed(self):
         with harness.scratch("disk") as folder, harness.Broker(folder, flush="sync") as broker:
@@ -87,7 +87,7 @@ def small_tmpfs(megabytes):
 
 class Full(unittest.TestCase):
     def test_a_full_medium_refuses_clearly_and_recovers(self):
-        with small_tmpfs(64) as mount:
+        with small_tmpfs(160) as mount:
             settings = {"log.segment.bytes": "4MiB", "log.prepared.bytes": "4MiB"}
             broker = harness.Broker(mount, settings=settings)
             broker.socket = "/dev/shm/" + os.path.basename(os.path.dirname(mount)) + ".sock"
@@ -99,7 +99,7 @@ class Full(unittest.TestCase):
                 broker.flashq("topic", "create", "spare")
                 value = b"x" * 1000
                 out, stderr = broker.run("-X", "delivery.timeout.ms=8000", "pub", "t", "--report",
-                                         input=(value + b"\n") * 80000, code=1)
+                                         input=(value + b"\n") * 200000, code=1)
                 self.assertRegex(stderr.lower(), r"no space|full")
                 acked = [line["offset"] for line in harness.json_lines(out)]
                 self.assertGreater(len(acked), 1000)
