@@ -19,6 +19,7 @@
 #define ARRIVALS_MAX 256
 #define EVENTS_PER_POLL 256
 #define STOP_WITHIN_US 2000000
+#define CALENDAR_WAKE_US 10000
 
 /* ---- what partitions and sessions ask ------------------------------------------------------- */
 
@@ -26,10 +27,21 @@ static bool push_calendar(void *context, const struct fq_calendar_item *item)
 {
     struct fq_shard *shard = context;
     if (!fq_spsc_push(shard->params.calendar, item)) {
+        fq_wake_signal(shard->params.housekeeper_wake);
         return false;
     }
-    fq_wake_signal(shard->params.housekeeper_wake);
+    if (shard->calendar_wake_at_us == INT64_MAX) { /* one wake-up for all items of a while */
+        shard->calendar_wake_at_us = shard->now_us + CALENDAR_WAKE_US;
+    }
     return true;
+}
+
+static void wake_for_calendar(struct fq_shard *shard)
+{
+    if (shard->now_us >= shard->calendar_wake_at_us) {
+        shard->calendar_wake_at_us = INT64_MAX;
+        fq_wake_signal(shard->params.housekeeper_wake);
+    }
 }
 
 static void submit(void *context, struct fq_task *task)
@@ -114,7 +126,7 @@ int fq_shard_init(struct fq_shard *shard, const struct fq_shard_params *params, 
     shard->params = *params;
     shard->epoll_fd = -1;
     shard->wake.fd = -1;
-    shard->stop_at_us = INT64_MAX;
+    shard->stop_at_us = shard->calendar_wake_at_us = INT64_MAX;
     int code = fq_wake_init(&shard->wake);
     if (code == 0) {
         code = fq_spsc_init(&shard->arrivals, sizeof(struct fq_arrival), ARRIVALS_MAX);
@@ -436,6 +448,7 @@ unsigned fq_shard_step(struct fq_shard *shard, int64_t now_us)
                                         (int)(sessions_before - sessions_after), memory_order_relaxed);
     }
     (void)fq_mailbox_flush(shard->params.to_housekeeper);
+    wake_for_calendar(shard);
     if (shard->stop_at_us == INT64_MAX) {
         if (atomic_load_explicit(&shard->stop, memory_order_acquire) != 0) {
             begin_stop(shard);
@@ -456,6 +469,7 @@ int64_t fq_shard_next_deadline_us(const struct fq_shard *shard)
     int64_t next = fq_sessions_next_deadline_us(&shard->sessions);
     int64_t hosted = fq_hosted_next_deadline_us(&shard->hosted);
     next = hosted < next ? hosted : next;
+    next = shard->calendar_wake_at_us < next ? shard->calendar_wake_at_us : next;
     for (unsigned i = 0; i < shard->fabrics_count; i++) {
         int64_t fabric = fq_fabric_next_deadline_us(shard->fabrics[i]);
         next = fabric < next ? fabric : next;

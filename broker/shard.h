@@ -64,6 +64,7 @@ struct fq_shard {
     int epoll_fd;
     int64_t now_us;
     int64_t stop_at_us;           /* INT64_MAX until it stops */
+    int64_t calendar_wake_at_us;  /* INT64_MAX: nothing was pushed since the last */
     bool is_closed;               /* partitions are closed; snapshots may still wait to be sent */
     _Atomic int is_finished;
 };

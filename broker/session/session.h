@@ -17,8 +17,8 @@
  * credits and slots it was given, its ring by the partition. Whatever it does wrong costs only its own
  * connection.
  *
- * One thread: its shard's. The files: session.c life and messages, ring.c the producer's side, readers.c
- * the consumer's side, requests.c what other threads answer.
+ * One thread: its shard's. The files: session.c life and messages, slots.c and ring.c the producer's side,
+ * readers.c the consumer's side, requests.c what other threads answer.
  */
 #ifndef FQ_SESSION_SESSION_H
 #define FQ_SESSION_SESSION_H

@@ -8,6 +8,8 @@
 #define FQ_READER_SEGMENTS_MAX 16   /* segments one reader may hold at a time */
 #define FQ_SESSION_TASKS_MAX 64     /* requests of one session that other threads work on */
 #define FQ_SESSION_UNSENT_BYTES_MAX (4 * FQ_LIMIT_CONTROL_BYTES)
+#define FQ_ACK_HEAD_BYTES sizeof(struct fq_ack_head)
+#define FQ_ACK_ENTRY_BYTES sizeof(struct fq_ack_entry)
 #define FQ_RETIRING_MS 5000         /* how long a reader may keep a retired segment */
 
 enum fq_session_state { FQ_SESSION_NEW, FQ_SESSION_OPEN, FQ_SESSION_ENDING, FQ_SESSION_DEAD };
@@ -119,12 +121,18 @@ void fq_session_refuse(struct fq_session *session, const struct fq_msg *msg, int
 void fq_session_end(struct fq_session *session, enum fq_counter_id why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* ---- ring.c --------------------------------------------------------------------------------- */
+/* ---- slots.c -------------------------------------------------------------------------------- */
 int fq_ring_on_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);
 void fq_ring_on_region(struct fq_session *session, struct fq_task *task);
 int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);
 int fq_ring_on_producer_close(struct fq_session *session, const struct fq_msg *msg,
                               struct fq_err *err);
+/* Frees a closed slot of which nothing is pending any more. */
+void fq_slot_free_if_done(struct fq_slot *slot);
+void fq_ring_on_hosted_gone(struct fq_slot *slot);
+void fq_ring_close(struct fq_session *session);
+
+/* ---- ring.c --------------------------------------------------------------------------------- */
 void fq_ring_on_notify(struct fq_session *session, uint32_t slot);
 /* Takes what was notified; stops when starved. Returns the batches taken. */
 unsigned fq_ring_drain(struct fq_session *session);
@@ -132,8 +140,6 @@ unsigned fq_ring_drain(struct fq_session *session);
 unsigned fq_ring_acknowledge(struct fq_session *session);
 /* Something is taken and not acknowledged, or acknowledged and not posted. */
 bool fq_ring_is_waiting(const struct fq_session *session);
-void fq_ring_on_hosted_gone(struct fq_slot *slot);
-void fq_ring_close(struct fq_session *session);
 
 /* ---- readers.c ------------------------------------------------------------------------------ */
 int fq_reader_on_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);

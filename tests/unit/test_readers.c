@@ -243,9 +243,11 @@ static struct fq_time_query_answer ask_time(int64_t timestamp_ms)
 /* case 1 */
 Test(readers, a_time_is_found_also_by_the_calendar, .init = begin, .fini = end)
 {
-    uint8_t batch[4096];
+    static uint8_t batch[128 << 10];
+    static char value[80 << 10]; /* more than a chunk each: the calendar hears of closed ones */
+    memset(value, 'v', sizeof value - 1);
     for (int i = 0; i < 4; i++) {
-        size_t length = raw_batch(batch, sizeof batch, 7, i, 1, 2000 + 2000 * i, "v");
+        size_t length = raw_batch(batch, sizeof batch, 7, i, 1, 2000 + 2000 * i, value);
         raw_write(&c, slot, batch, length);
         cr_assert_eq(raw_ack(&c).status, 0);
     }
