@@ -129,6 +129,7 @@ static int ask_all(struct query *query)
     if (is_table) {
         fq_table_finish(&query->table, &query->cli->out); /* also what was found before a failure */
     }
+    code = code == 0 ? lanes.failed : code;
     if (query->list) {
         fq_cli_print_json(query->cli,
                           json_pack("{s:s, s:s, s:I, s:o}", "schema", "flashq.query.at/1", "topic",

@@ -212,6 +212,7 @@ static int run_prepared(struct replay *replay)
         replay->into_partitions =
             replay->into ? flashq_producer_partitions(replay->publish.producer) : 0;
         code = replay_lanes(replay, &lanes);
+        code = code == 0 ? lanes.failed : code;
         if (replay->into) {
             int sent = fq_publish_finish(&replay->publish);
             code = code != 0 ? code : sent;

@@ -161,6 +161,7 @@ static int run_prepared(struct sub *sub)
     }
     if (code == 0) {
         code = consume_all(sub, &lanes);
+        code = code == 0 ? lanes.failed : code;
     }
     fq_lanes_fini(&lanes);
     return code;

@@ -27,6 +27,7 @@ struct fq_lane {
 struct fq_lanes {
     struct fq_lane *lanes;
     size_t count;
+    int failed; /* exit code of the first partition that cannot be read at all, already told */
 };
 
 /*

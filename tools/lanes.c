@@ -119,9 +119,11 @@ static int add_lane(struct fq_lanes *lanes, const struct resolve *r,
                     const struct fq_offset_range *range, bool is_to_end)
 {
     struct fq_lane lane = {.partition = r->info->partition, .seek_to = -1};
-    if (r->info->status != 0) {
-        return fq_cli_fail(r->cli, r->info->status, NULL, "%s[%" PRId32 "]", r->topic,
-                           r->info->partition);
+    if (r->info->status != 0) { /* the others are still read */
+        int failure = fq_cli_fail(r->cli, r->info->status, NULL, "%s[%" PRId32 "]", r->topic,
+                                  r->info->partition);
+        lanes->failed = lanes->failed != 0 ? lanes->failed : failure;
+        return 0;
     }
     int code = resolve_from(r, &range->from, &lane.start);
     if (code == 0) {

@@ -15,6 +15,8 @@
 
 #define REPORTS_MAX 256
 #define POLL_EVERY 64
+#define SLICE_MS 200        /* of waiting, between looks at reports and interrupts */
+#define INTERRUPTED_MS 5000 /* how long an interrupted program still tries to deliver */
 #define LIMIT_KEY "message.max.bytes"
 
 static void keep_error(struct fq_publish *publish, int code, const char *text)
@@ -172,6 +174,38 @@ void fq_publish_refuse(struct fq_publish *publish, const char *text)
     keep_error(publish, FLASHQ_ERR_INVALID, text);
 }
 
+/* Whether acknowledgements still come, or came not too long ago: as long as --timeout says, else until
+ * the library gives records up itself; after an interrupt only briefly. */
+static bool may_wait_on(struct fq_publish *publish)
+{
+    flashq_producer_stats stats = {.struct_bytes = sizeof stats};
+    int64_t now_ns = fq_now_ns();
+    (void)flashq_producer_get_stats(publish->producer, &stats);
+    if (stats.records_acked + stats.records_failed != publish->settled) {
+        publish->settled = stats.records_acked + stats.records_failed;
+        publish->progress_ns = now_ns;
+    }
+    int64_t limit_ms = publish->cli->timeout_ms;
+    if (fq_interrupted() && (limit_ms < 0 || limit_ms > INTERRUPTED_MS)) {
+        limit_ms = INTERRUPTED_MS;
+    }
+    return limit_ms < 0 || now_ns - publish->progress_ns < limit_ms * 1000000;
+}
+
+/* Sends, waiting for room in the queue as long as that may come. */
+static int send_when_there_is_room(struct fq_publish *publish, const flashq_record *record)
+{
+    int result = flashq_send(publish->producer, record, SLICE_MS);
+    if (result == FLASHQ_ERR_AGAIN) {
+        publish->progress_ns = fq_now_ns();
+    }
+    while (result == FLASHQ_ERR_AGAIN && may_wait_on(publish)) {
+        fq_publish_poll(publish);
+        result = flashq_send(publish->producer, record, SLICE_MS);
+    }
+    return result;
+}
+
 static int pace(struct fq_publish *publish)
 {
     if (publish->rate <= 0) {
@@ -201,7 +235,7 @@ int fq_publish_send(struct fq_publish *publish, const struct fq_rec *rec)
         return FQ_EXIT_FAILED;
     }
     publish->taken++;
-    int result = flashq_send(publish->producer, &record, publish->cli->timeout_ms);
+    int result = send_when_there_is_room(publish, &record);
     if (publish->taken % POLL_EVERY == 0 || result != 0) {
         fq_publish_poll(publish);
     }
@@ -232,26 +266,21 @@ int fq_publish_send(struct fq_publish *publish, const struct fq_rec *rec)
     return FQ_EXIT_FAILED;
 }
 
-/* Waits as long as acknowledgements keep coming. */
+/* Waits until everything is acknowledged or given up (by the library, after delivery.timeout.ms). */
 static void flush(struct fq_publish *publish)
 {
-    flashq_producer_stats stats = {.struct_bytes = sizeof stats};
-    uint64_t done;
     int result;
-    do {
-        (void)flashq_producer_get_stats(publish->producer, &stats);
-        done = stats.records_acked + stats.records_failed;
-        result = flashq_flush(publish->producer, publish->cli->timeout_ms);
+    publish->progress_ns = fq_now_ns();
+    while ((result = flashq_flush(publish->producer, SLICE_MS)) == FLASHQ_ERR_TIMED_OUT &&
+           may_wait_on(publish)) {
         fq_publish_poll(publish);
-        (void)flashq_producer_get_stats(publish->producer, &stats);
-    } while (result == FLASHQ_ERR_TIMED_OUT && !fq_interrupted() &&
-             stats.records_acked + stats.records_failed > done);
+    }
+    fq_publish_poll(publish);
     if (result != 0) {
         keep_error(publish, result, result == FLASHQ_ERR_TIMED_OUT
                                         ? "no acknowledgement within the timeout"
                                         : NULL);
     }
-    publish->acked = stats.records_acked;
 }
 
 int fq_publish_finish(struct fq_publish *publish)

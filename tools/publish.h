@@ -19,10 +19,11 @@ struct fq_publish {
     flashq_producer *producer;
     uint64_t taken;    /* records given to fq_publish_send */
     uint64_t failed;
-    uint64_t acked;    /* known after fq_publish_finish */
     int first_error;
     char first_text[FQ_ERRTEXT_BYTES];
     int64_t started_ns;
+    uint64_t settled;  /* acknowledged or given up when last looked */
+    int64_t progress_ns; /* when that last changed */
 };
 
 /* cli is connected, the client's key `reports` is set. 0 or an exit code, having complained. */
