@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -293,5 +294,20 @@ Test(store, words_for_people_say_what_is_in_force)
     } else {
         cr_assert_eq(err.code, FLASHQ_ERR_UNSUPPORTED);
     }
+    end(folder);
+}
+
+/* case 47 */
+Test(store, too_few_open_files_are_said_at_the_start_with_numbers)
+{
+    char *folder = log_maker_folder();
+    fq_store_close(must_open(folder), true);
+    const struct rlimit few = {100, 100};
+    struct fq_store *store;
+    struct fq_err err;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0); /* each test is a process of its own */
+    cr_assert_eq(try_open(folder, &store, &err), FLASHQ_ERR_LIMIT);
+    cr_assert_not_null(strstr(err.text, "100"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "ulimit -n"), "%s", err.text);
     end(folder);
 }
