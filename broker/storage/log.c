@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "storage/log_impl.h"
@@ -32,9 +33,10 @@ struct fq_log_shared *fq_log_shared_create(struct fq_store *store, const struct 
     }
     atomic_init(&shared->refs, 1);
     shared->store = store;
-    if (fq_topic_dir_find(store->dir, topic_id, path) < 0) {
-        fq_topic_dir_name(topic, topic_id, folder);
-        (void)snprintf(path, sizeof path, "%s/%s", store->dir, folder);
+    fq_topic_dir_name(topic, topic_id, folder);
+    (void)snprintf(path, sizeof path, "%s/%s", store->dir, folder);
+    if (access(path, F_OK) < 0 && fq_topic_dir_find(store->dir, topic_id, path) < 0) {
+        (void)snprintf(path, sizeof path, "%s/%s", store->dir, folder); /* at the first append */
     }
     shared->topic_dir = strdup(path);
     size_t length = strlen(path);

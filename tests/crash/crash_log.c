@@ -411,7 +411,7 @@ static void run_scenario(struct run *run, unsigned steps)
 static enum recording_fault fault_named(const char *name)
 {
     static const char *const names[] = {"none", "no-data-fence", "header-first", "sync-lies",
-                                        "dir-sync-lies"};
+                                        "dir-sync-lies", "no-zeros"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
             return (enum recording_fault)i;

@@ -165,11 +165,22 @@ static void commit(struct recording *r, const struct rfile *only)
     r->units_count = kept;
 }
 
+static bool is_zeroing(const uint8_t *src, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (src[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int recording_write(struct fq_pfile *pf, uint64_t pos, const void *src, size_t len)
 {
     struct recording *r = of(pf->persist);
     struct rfile *f = pf->backend;
-    if (len == 0) {
+    if (len == 0 ||
+        (r->fault == RECORDING_NO_ZEROS && pos >= HEADER_BYTES && is_zeroing(src, len))) {
         return 0;
     }
     if (pos > f->bytes || len > f->bytes - pos) {

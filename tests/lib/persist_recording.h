@@ -31,7 +31,8 @@ enum recording_fault {
     RECORDING_NO_DATA_FENCE, /* a drain while nothing of a header is pending does nothing */
     RECORDING_HEADER_FIRST,  /* a drain makes headers durable, data only the drain after */
     RECORDING_SYNC_LIES,     /* sync says done and does nothing */
-    RECORDING_DIR_SYNC_LIES  /* sync_dir likewise */
+    RECORDING_DIR_SYNC_LIES, /* sync_dir likewise */
+    RECORDING_NO_ZEROS       /* zeroing data does nothing: former lives stay */
 };
 
 struct recording;
