@@ -53,6 +53,17 @@ static bool take_view(struct fq_pread *reader, const struct fq_view *view)
     return true;
 }
 
+/* Pairs with the broker's release of the line's last word: the data are looked at after their view. */
+static void copy_view(struct fq_view *to, const uint8_t *line)
+{
+    uint64_t words[sizeof *to / sizeof(uint64_t)];
+    const uint64_t *from = (const uint64_t *)(const void *)line; /* lines are 64-byte aligned */
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        words[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+    }
+    memcpy(to, words, sizeof *to);
+}
+
 bool fq_fetch_look(struct fq_pread *reader)
 {
     struct fq_link *link = fq_hub_link(reader->hub);
@@ -62,12 +73,10 @@ bool fq_fetch_look(struct fq_pread *reader)
     }
     for (int look = 0; look < LOOKS_MAX; look++) {
         struct fq_view view;
-        memcpy(&view, lines + (size_t)reader->view_line * sizeof view, sizeof view);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE); /* the data are looked at after their view */
+        copy_view(&view, lines + (size_t)reader->view_line * sizeof view);
         if (view_is_good(&view)) {
             return take_view(reader, &view);
         }
-        __asm__ volatile("" ::: "memory"); /* look again, not at the copy */
     }
     return false;
 }
