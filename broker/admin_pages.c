@@ -55,7 +55,7 @@ static bool add_topic_entry(struct fq_page *page, const struct fq_topic *topic,
 }
 
 static bool add_partition_entry(struct fq_housekeeper *hk, struct fq_page *page,
-                                const struct fq_topic *topic, uint32_t index, const char *medium)
+                                const struct fq_topic *topic, uint32_t index, struct fq_str medium)
 {
     const struct fq_gauges *gauges = ((const struct fq_served *)topic->context)->gauges[index];
     struct fq_partition_entry entry = {
@@ -67,7 +67,7 @@ static bool add_partition_entry(struct fq_housekeeper *hk, struct fq_page *page,
         .end = atomic_load_explicit(&gauges->end, memory_order_relaxed),
         .log_start = atomic_load_explicit(&gauges->log_start, memory_order_relaxed),
         .bytes = atomic_load_explicit(&gauges->bytes, memory_order_relaxed),
-        .medium = fq_str_of(medium, strlen(medium))};
+        .medium = medium};
     return fq_metadata_answer_add_partition(page, &entry);
 }
 
@@ -77,9 +77,10 @@ static bool add_topic(struct fq_housekeeper *hk, struct fq_page *page, const str
                       uint32_t from, uint32_t *ret_from)
 {
     struct fq_topic_config config;
-    char medium[128];
-    (void)snprintf(medium, sizeof medium, "%s, flush %s", fq_store_medium(hk->params.store),
+    char text[FQ_WORDS_BYTES + 1], words[FQ_WORDS_BYTES];
+    (void)snprintf(text, sizeof text, "%s, flush %s", fq_store_medium(hk->params.store),
                    fq_store_flush(hk->params.store));
+    struct fq_str medium = fq_words(text, words);
     fq_topic_settings_resolve(&topic->settings, &hk->topic_defaults, &config);
     *ret_from = from;
     if (!add_topic_entry(page, topic, &config)) {
@@ -237,9 +238,6 @@ int fq_admin_info(struct fq_housekeeper *hk, struct fq_task *task, const struct 
         bool is_own = at < FQ_COUNTERS;
         const char *name = is_own ? fq_counter_name(at, buffer, sizeof buffer)
                                   : store[at - FQ_COUNTERS].name;
-        if (!name) {
-            continue;
-        }
         struct fq_counter counter = {.name = fq_str_of(name, strlen(name)),
                                      .value = is_own ? sum_counter(hk, at)
                                                      : (int64_t)store[at - FQ_COUNTERS].value};

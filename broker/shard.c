@@ -276,7 +276,7 @@ static int64_t describe(const struct fq_shard *shard, const struct fq_hosted *ho
     struct fq_err why;
     fq_err_clear(&why);
     const char *state = fq_partition_state(partition, &why) == 0 ? "serving" : why.text;
-    const char *medium = fq_store_medium(shard->params.store);
+    char state_words[FQ_WORDS_BYTES], medium_words[FQ_WORDS_BYTES];
     struct fq_partition_describe_answer answer = {
         .log_start = fq_partition_log_start(partition),
         .end = fq_partition_high_watermark(partition),
@@ -287,8 +287,8 @@ static int64_t describe(const struct fq_shard *shard, const struct fq_hosted *ho
         .bytes = fq_log_bytes(log),
         .damage_count = fq_log_damage_count(log),
         .producers_count = (uint32_t)fq_partition_producers_count(partition),
-        .medium = fq_str_of(medium, strlen(medium)),
-        .state = fq_str_of(state, strlen(state))};
+        .medium = fq_words(fq_store_medium(shard->params.store), medium_words),
+        .state = fq_words(state, state_words)};
     for (struct fq_segment *s = fq_log_segment_first(log); s; s = fq_segment_next(s)) {
         answer.segments_count++;
     }

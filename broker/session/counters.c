@@ -14,6 +14,11 @@ static const char *const names[FQ_COUNT_NAMED] = {
 #undef FQ_COUNTER_NAME
 };
 
+static const int reasons[FQ_COUNT_REASONS - 1] = {
+    FLASHQ_ERR_PROTOCOL, FLASHQ_ERR_CORRUPT,     FLASHQ_ERR_TOO_LARGE,       FLASHQ_ERR_TIMESTAMP,
+    FLASHQ_ERR_SEQUENCE, FLASHQ_ERR_SLOT_FAILED, FLASHQ_ERR_FENCED,          FLASHQ_ERR_OFFLINE,
+    FLASHQ_ERR_NO_SPACE, FLASHQ_ERR_IO,          FLASHQ_ERR_MAYBE_PERSISTED, FLASHQ_ERR_UNKNOWN_TOPIC_ID};
+
 static void add(struct fq_counters *counters, size_t index, int64_t delta)
 {
     _Atomic int64_t *value = &counters->values[index];
@@ -33,10 +38,12 @@ void fq_count_set(struct fq_counters *counters, enum fq_counter_id id, int64_t v
 
 void fq_count_refusal(struct fq_counters *counters, int code)
 {
-    add(counters, FQ_COUNT_APPEND_REFUSED, 1);
-    if (code < 0 && -code < FQ_COUNT_CODES) {
-        add(counters, (size_t)(FQ_COUNT_NAMED - code), 1);
+    size_t reason = 0;
+    while (reason < FQ_COUNT_REASONS - 1 && reasons[reason] != code) {
+        reason++;
     }
+    add(counters, FQ_COUNT_APPEND_REFUSED, 1);
+    add(counters, FQ_COUNT_NAMED + reason, 1);
 }
 
 int64_t fq_counters_get(const struct fq_counters *counters, size_t index)
@@ -50,11 +57,9 @@ const char *fq_counter_name(size_t index, char *buffer, size_t bytes)
         (void)snprintf(buffer, bytes, "%s", names[index]);
         return buffer;
     }
-    if (index == FQ_COUNT_NAMED || index >= FQ_COUNTERS) { /* code 0 refuses nothing */
-        return NULL;
-    }
+    size_t reason = index - FQ_COUNT_NAMED;
     int used = snprintf(buffer, bytes, "append.refused.%s",
-                        fq_err_name(-(int)(index - FQ_COUNT_NAMED)));
+                        reason < FQ_COUNT_REASONS - 1 ? fq_err_name(reasons[reason]) : "other");
     for (int i = 0; i < used && (size_t)i + 1 < bytes; i++) {
         buffer[i] = (char)tolower((unsigned char)buffer[i]);
     }

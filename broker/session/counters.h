@@ -75,9 +75,9 @@ enum fq_counter_id {
         FQ_COUNT_NAMED
 };
 
-/* Refused batches by code follow the named ones: "append.refused.timestamp". */
-#define FQ_COUNT_CODES (-FLASHQ_ERR_END + 1)
-#define FQ_COUNTERS (FQ_COUNT_NAMED + FQ_COUNT_CODES)
+/* Refused batches by reason follow the named ones: "append.refused.timestamp", ...; the last is "other". */
+#define FQ_COUNT_REASONS 13
+#define FQ_COUNTERS (FQ_COUNT_NAMED + FQ_COUNT_REASONS)
 
 struct fq_counters {
     _Alignas(64) _Atomic int64_t values[FQ_COUNTERS];
@@ -96,7 +96,7 @@ void fq_count_refusal(struct fq_counters *counters, int code);
 
 /* By any thread. */
 int64_t fq_counters_get(const struct fq_counters *counters, size_t index);
-/* "append.refused.timestamp"; writes into `buffer` and returns it, NULL for an index without a name. */
+/* "append.refused.timestamp": writes into `buffer` and returns it. */
 const char *fq_counter_name(size_t index, char *buffer, size_t bytes);
 
 #endif

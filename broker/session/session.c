@@ -143,7 +143,7 @@ static void free_session(struct fq_session *session)
 /* A last message, then the end: when it is on its way, or a second later. */
 static void send_last(struct fq_session *session, const struct fq_goodbye *goodbye)
 {
-    uint8_t bytes[FQ_MSG_HEADER_BYTES + FQ_ERR_TEXT_BYTES + 64];
+    uint8_t bytes[FQ_MSG_HEADER_BYTES + FQ_WORDS_BYTES + 64];
     int64_t length = fq_encode_goodbye(bytes, sizeof bytes, 0, goodbye);
     assert(length > 0);
     struct fq_op op = {.type = FQ_OP_SEND, .local = bytes, .length = (size_t)length,
@@ -167,7 +167,8 @@ void fq_session_end(struct fq_session *session, enum fq_counter_id why, const ch
     va_end(args);
     fq_warn("%s: connection closed: %s", fq_conn_peer_name(session->conn), text);
     fq_count(session->host->counters, why);
-    struct fq_goodbye goodbye = {.within_ms = 0, .text = fq_str_of(text, strlen(text))};
+    char words[FQ_WORDS_BYTES];
+    struct fq_goodbye goodbye = {.within_ms = 0, .text = fq_words(text, words)};
     session->deadline_us = INT64_MAX;
     send_last(session, &goodbye);
     if (session->deadline_us == INT64_MAX) {
@@ -212,7 +213,11 @@ void fq_session_send(struct fq_session *session, const void *bytes, size_t lengt
 
 void fq_session_send_encoded(struct fq_session *session, const uint8_t *bytes, int64_t encoded)
 {
-    assert(encoded > 0);
+    if (encoded <= 0) { /* a configured text that the protocol cannot carry */
+        fq_session_end(session, FQ_COUNT_REQUESTS_FAILED, "an answer cannot be encoded: %s",
+                       fq_err_describe((int)encoded));
+        return;
+    }
     fq_session_send(session, bytes, (size_t)encoded);
 }
 

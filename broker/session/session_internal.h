@@ -113,7 +113,7 @@ struct fq_session {
 void fq_session_make_due(struct fq_session *session);
 /* Sends, or keeps for later; ends the session when the peer does not read. */
 void fq_session_send(struct fq_session *session, const void *bytes, size_t length);
-/* Takes an encoder's result (an error is a bug of ours and asserted against). */
+/* Takes an encoder's result; one that is not a message ends the session. */
 void fq_session_send_encoded(struct fq_session *session, const uint8_t *bytes, int64_t encoded);
 void fq_session_refuse(struct fq_session *session, const struct fq_msg *msg, int code,
                        const char *text);

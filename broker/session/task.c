@@ -3,6 +3,7 @@
 #include "session/task.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "fabric/fabric.h"
 #include "wire/protocol_codec.h"
@@ -58,4 +59,14 @@ void fq_task_answered(struct fq_task *task, int64_t encoded)
         return;
     }
     task->answer_length = (size_t)encoded;
+}
+
+struct fq_str fq_words(const char *text, char buffer[FQ_WORDS_BYTES])
+{
+    size_t length = strnlen(text, FQ_WORDS_BYTES);
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
+        buffer[i] = c < 0x20 || c == 0x7f ? ' ' : text[i];
+    }
+    return fq_str_of(buffer, length);
 }

@@ -84,4 +84,9 @@ uint8_t *fq_task_answer_room(struct fq_task *task, size_t bytes);
 /* Takes the encoder's result: a length, or an error that becomes the answer. */
 void fq_task_answered(struct fq_task *task, int64_t encoded);
 
+/* A text as the protocol carries it: cut at FQ_WORDS_BYTES, control characters replaced. `buffer` must live
+ * as long as the result. */
+#define FQ_WORDS_BYTES 255
+struct fq_str fq_words(const char *text, char buffer[FQ_WORDS_BYTES]);
+
 #endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A whole broker in this thread: what is bounded by time or by number, and the small parts beside it. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "mailbox.h"
+#include "raw_client.h"
+#include "session/counters.h"
+#include "session/handles.h"
+
+static struct test_broker t;
+static struct raw_client c;
+static struct fq_err err;
+
+/* Steps the broker as if this much time had passed. */
+static void later(int64_t seconds)
+{
+    for (int i = 0; i < 4; i++) {
+        (void)fq_broker_step(t.broker, fq_mono_us() + seconds * 1000000);
+    }
+}
+
+static void connect_client(struct raw_client *client)
+{
+    raw_connect(client, &t, FQ_TRANSPORT_SHM);
+    raw_session(client);
+}
+
+Test(limits, who_does_not_open_a_session_is_disconnected)
+{
+    struct raw_client silent;
+    test_broker_begin(&t);
+    connect_client(&c);
+    raw_connect(&silent, &t, FQ_TRANSPORT_TCP);
+    later(4);
+    raw_pump(&silent);
+    cr_assert(silent.conn);
+    later(6);
+    RAW_UNTIL(&silent, !silent.conn);
+    raw_pump(&c);
+    cr_assert(c.conn, "the other one is none the worse");
+    raw_close(&silent);
+    raw_close(&c);
+    test_broker_end(&t);
+}
+
+Test(limits, a_retired_segment_is_cut_when_its_reader_keeps_it)
+{
+    static char value[700001];
+    struct fq_uuid topic;
+    struct fq_producer_open_answer opened;
+    struct fq_reader_open_answer reader;
+    struct fq_segment_open_answer segment;
+    int64_t start;
+    test_broker_begin(&t);
+    connect_client(&c);
+    cr_assert_eq(raw_create_topic(&c, "t", 1, NULL, 0, &topic, &err), 0);
+    raw_ring(&c, 16);
+    cr_assert_eq(raw_producer_open(&c, &topic, 0, 7, &opened, &err), 0);
+    memset(value, 'v', sizeof value - 1);
+    for (int32_t i = 0; i < 6; i++) {
+        raw_produce(&c, opened.slot, 7, i, 1, value);
+        cr_assert_eq(raw_ack(&c).status, 0);
+    }
+    cr_assert_eq(raw_reader_open(&c, &topic, 0, &reader, &err), 0);
+    cr_assert_eq(raw_segment_open(&c, reader.reader, 0, &segment, &err), 0);
+    cr_assert_eq(raw_trim(&c, "t", 0, -1, &start, &err), 0);
+    cr_assert_eq(start, 6);
+    later(4);
+    cr_assert_eq(raw_counter(&c, "readers.segments.held"), 1, "it has time");
+    later(6);
+    cr_assert_eq(raw_counter(&c, "readers.segments.held"), 0);
+    cr_assert_eq(raw_counter(&c, "readers.segments.cut"), 1);
+    raw_close(&c);
+    test_broker_end(&t);
+}
+
+Test(limits, who_does_not_read_answers_is_disconnected_and_costs_bounded_memory)
+{
+    struct raw_client deaf;
+    uint8_t out[64];
+    int64_t length = fq_encode_empty(out, sizeof out, FQ_MSG_HEARTBEAT, false, 1);
+    test_broker_begin(&t);
+    connect_client(&c);
+    connect_client(&deaf);
+    /* it writes and never polls */
+    for (int i = 0; i < 200000 && raw_counter(&c, "bad_input.queue") == 0; i++) {
+        for (int k = 0; k < 1000; k++) {
+            if (fq_conn_send(deaf.conn, out, (size_t)length) < 0) {
+                break;
+            }
+        }
+    }
+    later(2);
+    cr_assert_eq(raw_counter(&c, "connections.open"), 1);
+    raw_close(&deaf);
+    raw_close(&c);
+    test_broker_end(&t);
+}
+
+Test(limits, an_append_without_a_prepared_segment_waits_and_then_goes_on)
+{
+    static char value[600001];
+    struct fq_uuid topic;
+    struct fq_producer_open_answer opened;
+    test_broker_prepare(&t);
+    t.options.log_prepared_bytes = 0;
+    t.options.log_segment_bytes = 16 << 20;
+    test_broker_start(&t);
+    connect_client(&c);
+    cr_assert_eq(raw_create_topic(&c, "t", 1, NULL, 0, &topic, &err), 0);
+    raw_ring(&c, 16);
+    cr_assert_eq(raw_producer_open(&c, &topic, 0, 7, &opened, &err), 0);
+    memset(value, 'v', sizeof value - 1);
+    for (int32_t i = 0; i < 60; i++) {
+        raw_produce(&c, opened.slot, 7, i, 1, value);
+        struct fq_ack_entry ack = raw_ack(&c);
+        cr_assert_eq(ack.status, 0);
+        cr_assert_eq(ack.base_offset, i);
+    }
+    cr_assert_gt(raw_counter(&c, "segments_starved"), 0);
+    raw_close(&c);
+    test_broker_end(&t);
+}
+
+Test(handles, no_number_is_given_twice)
+{
+    uint64_t seed = fq_random_u64();
+    struct fq_prng prng;
+    struct fq_handles handles;
+    static uint32_t live[100];
+    static bool was_given[1 << 22];
+    size_t count = 0;
+    fq_prng_seed(&prng, seed);
+    fq_handles_init(&handles, 100);
+    cr_assert(!fq_handles_is_gone(&handles, 0));
+    for (int i = 0; i < 5000; i++) {
+        if (count < 100 && (count == 0 || fq_prng_below(&prng, 2) == 0)) {
+            uint32_t handle = fq_handles_add(&handles, &live[count]);
+            uint32_t key = (handle & 0x7f) | (handle >> 16) << 7; /* at most 100 indices here */
+            cr_assert_neq(handle, FQ_HANDLE_NONE);
+            cr_assert(!was_given[key], "%08x twice, seed %llu", handle, (unsigned long long)seed);
+            was_given[key] = true;
+            live[count++] = handle;
+        } else {
+            size_t which = fq_prng_below(&prng, count);
+            cr_assert(fq_handles_get(&handles, live[which]));
+            fq_handles_remove(&handles, live[which]);
+            cr_assert(!fq_handles_get(&handles, live[which]));
+            cr_assert(fq_handles_is_gone(&handles, live[which]));
+            live[which] = live[--count];
+        }
+    }
+    while (count < 100) {
+        live[count] = fq_handles_add(&handles, &live[count]);
+        count++;
+    }
+    cr_assert_eq(fq_handles_add(&handles, live), FQ_HANDLE_NONE, "the limit");
+    fq_handles_fini(&handles);
+}
+
+Test(mailbox, order_is_kept_when_the_ring_is_full)
+{
+    struct fq_wake wake;
+    struct fq_mailbox box;
+    uint32_t next = 0;
+    cr_assert_eq(fq_wake_init(&wake), 0);
+    cr_assert_eq(fq_mailbox_init(&box, &wake), 0);
+    for (uint32_t i = 0; i < 5000; i++) {
+        struct fq_task *task = fq_task_create(FQ_TASK_ANSWER);
+        task->correlation = i;
+        fq_mailbox_send(&box, task);
+    }
+    for (int round = 0; round < 100 && next < 4000; round++) {
+        struct fq_task *task;
+        while ((task = fq_mailbox_take(&box))) {
+            cr_assert_eq(task->correlation, next++);
+            fq_task_destroy(task);
+        }
+        cr_assert_eq(fq_mailbox_flush(&box), next + 1024 >= 5000);
+    }
+    fq_mailbox_fini(&box); /* with some still in it */
+    fq_wake_fini(&wake);
+}
+
+Test(counters, every_counter_has_a_name_of_its_own)
+{
+    char names[FQ_COUNTERS][64];
+    for (size_t i = 0; i < FQ_COUNTERS; i++) {
+        cr_assert(fq_counter_name(i, names[i], sizeof names[i]));
+        cr_assert_lt(strlen(names[i]), 63);
+        for (size_t j = 0; j < i; j++) {
+            cr_assert_str_neq(names[i], names[j]);
+        }
+    }
+    static struct fq_counters set;
+    fq_count_refusal(&set, FLASHQ_ERR_TIMESTAMP);
+    fq_count_refusal(&set, FLASHQ_ERR_BUSY);
+    cr_assert_eq(fq_counters_get(&set, FQ_COUNT_APPEND_REFUSED), 2);
+    cr_assert_eq(fq_counters_get(&set, FQ_COUNTERS - 1), 1, "other");
+}
+
+Test(words, what_the_protocol_cannot_carry_is_cut_and_replaced)
+{
+    char buffer[FQ_WORDS_BYTES], text[400];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    text[1] = '\n';
+    struct fq_str words = fq_words(text, buffer);
+    cr_assert_eq(words.length, FQ_WORDS_BYTES);
+    cr_assert_eq(words.data[1], ' ');
+}
