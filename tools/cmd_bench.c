@@ -286,7 +286,7 @@ static int fill_topic(struct fq_bench *bench)
     if (code == 0 && worker->errors > 0) {
         code = FQ_EXIT_FAILED;
     }
-    bench->msgs = bench->duration_ms > 0 && bench->msgs == 0 ? wanted : wanted;
+    bench->msgs = wanted;
     free(worker);
     return code;
 }

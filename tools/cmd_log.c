@@ -132,6 +132,18 @@ static int on_segment_end(void *context, const char *topic, const struct fq_offl
 
 /* ---- verify: also what the batch's CRC cannot promise -------------------------------------- */
 
+static int check_headers(const struct fq_record *record)
+{
+    struct fq_headers_iter headers;
+    struct fq_header one;
+    int step;
+    fq_headers_iter_init(&headers, record);
+    do {
+        step = fq_headers_next(&headers, &one);
+    } while (step == 1);
+    return step;
+}
+
 static int on_batch_verify(void *context, const struct fq_batch_header *header,
                            const uint8_t *batch, uint64_t position)
 {
@@ -141,15 +153,10 @@ static int on_batch_verify(void *context, const struct fq_batch_header *header,
     struct fq_record record;
     struct fq_err err;
     int result = fq_batch_iter_init(&iter, batch, length, &walk->scratch, &err);
-    while (result == 0 && (result = fq_batch_iter_next(&iter, &record)) == 1) {
-        result = 0;
-        struct fq_headers_iter headers;
-        struct fq_header one;
-        int step;
-        fq_headers_iter_init(&headers, &record);
-        while ((step = fq_headers_next(&headers, &one)) == 1) {
-        }
-        result = step;
+    int more = result == 0 ? 1 : 0;
+    while (result == 0 && more == 1) {
+        more = fq_batch_iter_next(&iter, &record);
+        result = more == 1 ? check_headers(&record) : more;
     }
     if (result < 0) {
         walk->damage_count++;

@@ -177,7 +177,7 @@ static const struct unit size_units[] = {
 int fq_parse_size(const char *text, uint64_t *ret, struct fq_fault *fault)
 {
     const char *at = text;
-    uint64_t whole, numerator, denominator, size;
+    uint64_t whole = 0, numerator = 0, denominator = 1, size;
     const struct unit *unit =
         take_decimal(&at, &whole, &numerator, &denominator) ? take_unit(&at, size_units) : NULL;
     if (!unit || *at != '\0' ||
@@ -196,7 +196,7 @@ int fq_parse_rate(const char *text, double *ret_per_second, struct fq_fault *fau
     static const struct unit units[] = {
         {"", 1}, {"k", KILO(1)}, {"K", KILO(1)}, {"M", KILO(KILO(1))}, {NULL, 0}};
     const char *at = text;
-    uint64_t whole, numerator, denominator, seconds = 1;
+    uint64_t whole = 0, numerator = 0, denominator = 1, seconds = 1;
     if (strcmp(text, "max") == 0) {
         *ret_per_second = 0;
         return 0;

@@ -124,8 +124,8 @@ static int next_line(struct fq_source *source, const struct fq_buf *delimiter, s
 
 static int next_of_lines(struct fq_source *source, struct fq_rec *rec, struct fq_fault *fault)
 {
-    const uint8_t *line;
-    size_t length;
+    const uint8_t *line = NULL;
+    size_t length = 0;
     int result = next_line(source, &source->params.delimiter, FQ_RECORD_BYTES_MAX, &line, &length,
                            fault);
     if (result != 1) {
@@ -152,8 +152,8 @@ static int next_of_jsonl(struct fq_source *source, struct fq_rec *rec, struct fq
     uint8_t newline[] = "\n";
     const struct fq_buf delimiter = {.data = newline, .length = 1};
     for (;;) {
-        const uint8_t *line;
-        size_t length;
+        const uint8_t *line = NULL;
+        size_t length = 0;
         int result = next_line(source, &delimiter, LINE_BYTES_MAX, &line, &length, fault);
         if (result != 1) {
             return result;

@@ -192,9 +192,13 @@ void fq_base64_encode(struct fq_buf *out, const void *bytes, size_t length)
         uint32_t bits = (uint32_t)p[0] << 16;
         bits |= take > 1 ? (uint32_t)p[1] << 8 : 0;
         bits |= take > 2 ? p[2] : 0;
-        char quad[4] = {base64_digits[bits >> 18], base64_digits[bits >> 12 & 63],
-                        take > 1 ? base64_digits[bits >> 6 & 63] : '=',
-                        take > 2 ? base64_digits[bits & 63] : '='};
+        char quad[4] = {base64_digits[bits >> 18], base64_digits[bits >> 12 & 63], '=', '='};
+        if (take > 1) {
+            quad[2] = base64_digits[bits >> 6 & 63];
+        }
+        if (take > 2) {
+            quad[3] = base64_digits[bits & 63];
+        }
         fq_buf_add(out, quad, sizeof quad);
         p += take;
         length -= take;

@@ -17,7 +17,7 @@ _flashq()
         esac
     done
     local candidates
-    candidates=$(flashq complete "${words[@]}" 2>/dev/null)
+    candidates=$(flashq complete "${words[@]}" 2>/dev/null | sort -u)
     case "${words[0]:-}" in
     pub | produce | sub | consume | replay | query | topic | partition | bench)
         if [[ $current != -* ]]; then
