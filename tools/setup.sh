@@ -14,7 +14,7 @@ build_packages=(
     libjansson-dev libssl-dev libsystemd-dev
 )
 test_packages=(
-    clang libclang-rt-14-dev llvm-14 clang-format clang-tidy ccache
+    g++ binutils clang libclang-rt-14-dev llvm-14 clang-format clang-tidy ccache
     libcriterion-dev python3 git curl ca-certificates gawk e2fsprogs strace groff-base
 )
 
