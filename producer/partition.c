@@ -139,7 +139,21 @@ static void pause_then_retry(struct fq_ppart *ppart)
                       (pause < RETRY_MOST_US ? pause : RETRY_MOST_US);
 }
 
-/* Everything numbered so far is known not to be stored: start anew in the next epoch. */
+/* Sequences count from 0 to INT32_MAX and go on at 0, as Kafka's do. */
+static int32_t sequence_add(int32_t sequence, int32_t count)
+{
+    return (int32_t)(((uint32_t)sequence + (uint32_t)count) & INT32_MAX);
+}
+
+/* How far `a` is ahead of `b`; negative when it is behind. */
+static int32_t sequence_ahead(int32_t a, int32_t b)
+{
+    uint32_t distance = ((uint32_t)a - (uint32_t)b) & INT32_MAX;
+    return distance <= INT32_MAX / 2 ? (int32_t)distance : (int32_t)distance - INT32_MAX - 1;
+}
+
+/* Whatever is not answered is known not to be stored: it is numbered anew in the next epoch, from where the
+ * broker's answer to the next opening says that the producer ended. */
 static void next_epoch(struct fq_ppart *ppart)
 {
     if (ppart->epoch == EPOCH_MAX) {
@@ -222,6 +236,7 @@ static void open_refused(struct fq_ppart *ppart, int code, const char *text)
         ppart->producer_id = (int64_t)(fq_random_u64() >> 1);
         ppart->epoch = 0;
         ppart->next_sequence = 0;
+        ppart->was_opened = false;
         break;
     default: fail_waiting(ppart, code); break;
     }
@@ -245,8 +260,11 @@ static void slot_opened(void *context, int status, const struct fq_msg *msg, con
         open_refused(ppart, status, text);
         return;
     }
-    int64_t missing = (int64_t)first_sequence(ppart) - ((int64_t)answer.last_sequence + 1);
-    if (answer.last_sequence >= 0 && missing > 0) {
+    bool is_known = answer.last_sequence >= 0;
+    int32_t broker_next = is_known ? sequence_add(answer.last_sequence, 1) : ppart->next_sequence;
+    if (!ppart->was_opened) {
+        ppart->next_sequence = broker_next; /* nothing is numbered in this epoch yet */
+    } else if (is_known && sequence_ahead(first_sequence(ppart), broker_next) > 0) {
         /* A batch given up before was not stored, so none after it was: number them anew. */
         ppart->slot = answer.slot;
         close_slot(ppart);
@@ -319,23 +337,15 @@ static struct fq_batch *next_batch(struct fq_ppart *ppart, int64_t now_us)
                : fq_chain_item(ppart->waiting.next, struct fq_batch, node);
 }
 
-/* Gives the batch its sequence; false: not now. */
-static bool number(struct fq_ppart *ppart, struct fq_batch *batch)
+/* Gives the batch its sequence, if it has none in this epoch. */
+static void number(struct fq_ppart *ppart, struct fq_batch *batch)
 {
     struct fq_producer *producer = ppart->producer;
     const struct fq_client_config *config = &producer->engine->config;
     if (is_numbered(ppart, batch)) {
-        return true;
+        return;
     }
     int32_t count = batch->builder.records_count;
-    if (ppart->next_sequence > INT32_MAX - count) {
-        if (ppart->in_flight_count == 0) { /* the numbers are used up: the next epoch begins at 0 */
-            close_slot(ppart);
-            next_epoch(ppart);
-            set_state(ppart, FQ_PPART_RING);
-        }
-        return false;
-    }
     struct fq_batch_numbering how = {
         .producer_id = ppart->producer_id, .epoch = ppart->epoch,
         .base_sequence = ppart->next_sequence, .codec = (enum fq_codec)config->codec,
@@ -343,8 +353,7 @@ static bool number(struct fq_ppart *ppart, struct fq_batch *batch)
         .pool = &producer->pool};
     int code = fq_batch_number(batch, &how);
     assert(code == 0); /* a batch with records always finishes */
-    ppart->next_sequence += count;
-    return true;
+    ppart->next_sequence = sequence_add(ppart->next_sequence, count);
 }
 
 static void post(struct fq_ppart *ppart, struct fq_batch *batch)
@@ -369,7 +378,8 @@ static bool send_batches(struct fq_ppart *ppart, int64_t now_us)
     bool has_sent = false;
     struct fq_batch *batch;
     while (ppart->state == FQ_PPART_OPEN && ppart->in_flight_count < ppart->max_in_flight &&
-           (batch = next_batch(ppart, now_us)) != NULL && number(ppart, batch)) {
+           (batch = next_batch(ppart, now_us)) != NULL) {
+        number(ppart, batch);
         if (batch->length > ppart->ring->window_bytes) {
             char text[160];
             (void)snprintf(text, sizeof text,

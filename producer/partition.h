@@ -52,7 +52,7 @@ struct fq_ppart {
     int64_t producer_id;          /* of the current numbering */
     int16_t epoch;
     int32_t next_sequence;
-    bool was_opened;              /* with this epoch, on some connection */
+    bool was_opened;              /* in this epoch: next_sequence is the broker's word, or follows it */
     uint32_t notifies_posted, notifies_acked; /* of this slot */
 
     struct fq_chain in_flight;    /* written and notified, not answered */

@@ -460,3 +460,90 @@ over_both(admin, topics_are_listed_described_altered_trimmed)
     (void)flashq_client_close(client, 1000);
     live_broker_end(&b);
 }
+
+/* A batch that the broker refuses fails alone; what was behind it in flight is numbered anew and sent again. */
+over_both(produce, a_refused_batch_costs_nobody_else_anything)
+{
+    enum { COUNT = 2000 };
+    static int64_t offsets[COUNT];
+    struct live_broker b;
+    char text[512];
+    flashq_report reports[64];
+    flashq_consumer *consumer;
+    int seen = 0, failed = 0;
+    live_broker_begin(&b);
+    flashq_client *client = live_client(&b, *transport, "reports", "all", "batch.max.bytes", "1024", NULL);
+    flashq_pair off = {"timestamp.max.ahead", "-1"}, hour = {"timestamp.max.ahead", "1h"};
+    cr_assert_eq(flashq_topic_create(client, "t", 1, 0, &off, 1, 10000, text, sizeof text), 0, "%s", text);
+    flashq_producer *producer = open_producer(client, "t");
+    cr_assert_eq(flashq_topic_alter(client, "t", &hour, 1, 10000, text, sizeof text), 0, "%s", text);
+    for (intptr_t i = 0; i < COUNT; i++) {
+        char value[600]; /* one record a batch */
+        int number = (int)i;
+        memset(value, 'v', sizeof value);
+        memcpy(value, &number, sizeof number);
+        flashq_record record = record_of(value, sizeof value);
+        record.user = (void *)i;
+        record.timestamp_ms = i % 50 == 7 ? fq_wall_ms() + 3 * 3600 * 1000 : 1000 + i;
+        cr_assert_eq(flashq_send(producer, &record, 10000), 0);
+    }
+    while (seen < COUNT) {
+        int count = flashq_producer_poll(producer, reports, 64, 10000);
+        cr_assert_gt(count, 0, "%d of %d", seen, COUNT);
+        for (int i = 0; i < count; i++, seen++) {
+            intptr_t number = (intptr_t)reports[i].user;
+            offsets[number] = reports[i].offset;
+            if (number % 50 == 7) {
+                cr_assert_eq(reports[i].status, FLASHQ_ERR_TIMESTAMP);
+                cr_assert_eq(reports[i].persisted, FLASHQ_PERSISTED_NO);
+                failed++;
+            } else {
+                cr_assert_eq(reports[i].status, 0, "%d: %s", (int)number,
+                             flashq_error_name(reports[i].status));
+            }
+        }
+    }
+    cr_assert_eq(failed, COUNT / 50);
+    cr_assert_eq(flashq_producer_last_error(producer, text, sizeof text), FLASHQ_ERR_TIMESTAMP);
+    cr_assert_eq(flashq_consumer_open(client, &consumer, text, sizeof text), 0);
+    cr_assert_eq(flashq_consumer_assign(consumer, "t", 0, 0, 10000, text, sizeof text), 0, "%s", text);
+    int64_t expected = 0;
+    for (int number = 0; number < COUNT;) {
+        const flashq_message *message;
+        int stored;
+        if (number % 50 == 7) {
+            number++;
+            continue;
+        }
+        cr_assert_eq(flashq_consumer_poll(consumer, &message, 1, 10000), 1);
+        memcpy(&stored, message->value, sizeof stored);
+        cr_assert_eq(stored, number, "in order, none lost, none twice");
+        cr_assert_eq(message->offset, expected);
+        cr_assert_eq(offsets[number], expected, "where it was acknowledged");
+        expected++;
+        number++;
+    }
+    (void)flashq_client_close(client, 1000);
+    live_broker_end(&b);
+}
+
+/* A record that was written and never answered is reported as maybe stored. */
+over_both(produce, a_record_given_up_after_it_was_written_may_be_stored)
+{
+    struct live_broker b;
+    flashq_report report = {0};
+    live_broker_begin(&b);
+    flashq_client *client = live_client(&b, *transport, "delivery.timeout.ms", "100", NULL);
+    live_topic(client, "t", 1);
+    flashq_producer *producer = open_producer(client, "t");
+    (void)live_send(producer, 0, "first");
+    live_broker_halt(&b);
+    flashq_record record = record_of("given up", 8);
+    cr_assert_eq(flashq_send_sync(producer, &record, 10000, &report), FLASHQ_ERR_TIMED_OUT);
+    cr_assert_eq(report.persisted, FLASHQ_PERSISTED_MAYBE);
+    cr_assert_eq(report.offset, -1);
+    live_broker_go_on(&b);
+    cr_assert_eq(live_send(producer, 0, "after"), 2, "it was stored after all, and nothing is confused");
+    (void)flashq_client_close(client, 1000);
+    live_broker_end(&b);
+}

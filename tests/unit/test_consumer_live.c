@@ -416,3 +416,109 @@ over_both(handles, of_a_topic_made_anew_never_get_its_data)
     expect_nothing(&s);
     tear_down(&s);
 }
+
+/* ---- damage --------------------------------------------------------------------------------- */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static char segment_path[600];
+
+static void find_segment_below(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir)) != NULL) {
+        char path[600];
+        struct stat info;
+        (void)snprintf(path, sizeof path, "%.300s/%.250s", folder, entry->d_name);
+        if (entry->d_name[0] == '.' || stat(path, &info) != 0) {
+            continue;
+        }
+        if (S_ISDIR(info.st_mode)) {
+            find_segment_below(path);
+        } else if (strstr(entry->d_name, "0.log")) {
+            (void)snprintf(segment_path, sizeof segment_path, "%s", path);
+        }
+    }
+    if (dir) {
+        (void)closedir(dir);
+    }
+}
+
+/* Flips one bit of the log behind the broker's back, at the n-th place where `mark` stands. */
+static void flip_bit_at(struct setup *s, const char *mark, int nth, int back)
+{
+    segment_path[0] = '\0';
+    find_segment_below(s->b.t.options.data_dir);
+    cr_assert_neq(segment_path[0], '\0', "a segment file below %s", s->b.t.options.data_dir);
+    int fd = open(segment_path, O_RDWR);
+    struct stat info;
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(fstat(fd, &info), 0);
+    size_t bytes = (size_t)info.st_size;
+    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    cr_assert_neq(map, MAP_FAILED);
+    char *at = map;
+    for (int i = 0; i <= nth; i++) {
+        at = memmem(at + (i > 0), bytes - (size_t)(at - map) - 1, mark, strlen(mark));
+        cr_assert_not_null(at);
+    }
+    at[-back] ^= 0x10;
+    (void)munmap(map, bytes);
+    (void)close(fd);
+}
+
+/* case 20: the damaged range is told with its place, everything else comes. */
+static void damage_story(const char *transport, int back)
+{
+    struct setup s;
+    char text[512];
+    int64_t expected = 0;
+    set_up(&s, transport, 1);
+    for (int i = 0; i < 50; i++) {
+        char value[32];
+        (void)snprintf(value, sizeof value, "MARK-%04d", i);
+        cr_assert_eq(live_send(s.producer, 0, value), i); /* one record a batch */
+    }
+    flip_bit_at(&s, "MARK-0020", 0, back);
+    assign(&s, 0, 0);
+    bool was_told = false;
+    while (expected < 50) {
+        const flashq_message *m;
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &m, 1, 10000), 1, "stuck at %d: %s", (int)expected,
+                     (flashq_consumer_last_error(s.consumer, text, sizeof text), text));
+        cr_assert_eq(m->offset, expected);
+        if (m->status != 0) {
+            cr_assert_eq(m->status, FLASHQ_ERR_CORRUPT);
+            cr_assert_eq(m->offset, 20);
+            cr_assert_eq(m->condition_end, 21);
+            was_told = true;
+            expected = m->condition_end;
+            continue;
+        }
+        char value[32];
+        (void)snprintf(value, sizeof value, "MARK-%04d", (int)expected);
+        cr_assert_eq(m->value_length, strlen(value));
+        cr_assert_eq(memcmp(m->value, value, strlen(value)), 0, "never wrong bytes");
+        expected++;
+    }
+    cr_assert(was_told);
+    tear_down(&s);
+}
+
+over_both(damage, one_bit_of_a_value)
+{
+    damage_story(*transport, 0);
+}
+
+/* The value begins 61 bytes of header and 6 of the record after the batch: its length, magic, base offset. */
+over_both(damage, one_bit_of_a_batch_header)
+{
+    static const int header_bytes[] = {67 - 8, 67 - 11, 67 - 16, 67 - 7, 67 - 60};
+    for (size_t i = 0; i < sizeof header_bytes / sizeof header_bytes[0]; i++) {
+        damage_story(*transport, header_bytes[i]);
+    }
+}
