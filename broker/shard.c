@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -116,6 +117,9 @@ static int init_layers(struct fq_shard *shard)
                                                .message_max_bytes = params->message_max_bytes,
                                                .batch_max_bytes = params->batch_max_bytes,
                                                .max_in_flight = params->max_in_flight};
+    (void)snprintf(shard->sessions.storage, sizeof shard->sessions.storage, "%s, flush %s: %s",
+                   fq_store_medium(params->store), fq_store_flush(params->store),
+                   fq_store_guarantee(params->store));
     int code = fq_session_host_init(&shard->sessions);
     return code != 0 ? code : fq_hosted_table_init(&shard->hosted, &hosted);
 }

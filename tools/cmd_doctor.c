@@ -311,6 +311,21 @@ static void check_media(struct doctor *doctor)
           partitions, offline, medium[0] ? "; medium: " : "", medium);
 }
 
+/* What an acknowledgement of this broker is worth. */
+static void check_storage(struct doctor *doctor)
+{
+    struct fq_cli *cli = doctor->cli;
+    flashq_broker_info *brokers = NULL;
+    size_t count = 0;
+    int result = flashq_cluster_brokers(cli->client, cli->timeout_ms, &brokers, &count, NULL, 0);
+    for (size_t i = 0; result == 0 && i < count; i++) {
+        if (brokers[i].storage[0]) {
+            check(doctor, OK, "storage", "broker %" PRId32 ": %s", brokers[i].id, brokers[i].storage);
+        }
+    }
+    flashq_free(brokers);
+}
+
 static void check_broker(struct doctor *doctor)
 {
     struct fq_cli *cli = doctor->cli;
@@ -326,6 +341,7 @@ static void check_broker(struct doctor *doctor)
         return;
     }
     check(doctor, OK, "broker", "answers");
+    check_storage(doctor);
     check_media(doctor);
     check_exposure(doctor);
 }

@@ -253,7 +253,7 @@ static int on_session_open(struct fq_session *session, const struct fq_msg *msg,
 {
     struct fq_session_host *host = session->host;
     struct fq_session_open open;
-    uint8_t bytes[1024 + FQ_LIMIT_PATH_BYTES];
+    uint8_t bytes[1024 + FQ_LIMIT_PATH_BYTES + FQ_LIMIT_STORAGE_TEXT_BYTES];
     int code = fq_decode_session_open(msg, &open, err);
     if (code != 0) {
         return code;
@@ -263,7 +263,8 @@ static int on_session_open(struct fq_session *session, const struct fq_msg *msg,
         .message_max_bytes = host->message_max_bytes, .batch_max_bytes = host->batch_max_bytes,
         .max_in_flight = host->max_in_flight, .views_count = host->views_count,
         .software = fq_str_of(SOFTWARE, sizeof SOFTWARE - 1),
-        .shm_path = fq_str_of(host->shm_path, strlen(host->shm_path))};
+        .shm_path = fq_str_of(host->shm_path, strlen(host->shm_path)),
+        .storage = fq_str_of(host->storage, strlen(host->storage))};
     code = fq_window_grant(session->conn, host->views, 0, fq_region_bytes(host->views),
                            FQ_RIGHT_READ, &session->views, answer.views_token, err);
     if (code != 0) {

@@ -53,6 +53,7 @@ struct fq_session_host {
 
     struct fq_uuid cluster_id, boot_id;
     const char *shm_path;                  /* "": none */
+    char storage[FQ_LIMIT_STORAGE_TEXT_BYTES + 1]; /* medium, flush, guarantee */
     uint64_t window_bytes;                 /* of a producer ring */
     uint32_t message_max_bytes, batch_max_bytes, max_in_flight;
     bool is_stopping;

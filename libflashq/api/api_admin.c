@@ -202,6 +202,10 @@ int flashq_cluster_brokers(flashq_client *client, int timeout_ms, flashq_broker_
         return fq_api_give(NULL, code, errtext, errtext_bytes);
     }
     code = fq_metadata_get(client->engine, NULL, deadline_of(client, timeout_ms), &meta, &err);
+    const struct fq_link *control = client->engine->control;
+    uint32_t connected_id = control->broker_id;
+    char storage[sizeof control->storage];
+    memcpy(storage, control->storage, sizeof storage);
     fq_api_leave(client);
     if (code != 0) {
         return fq_api_give(&err, code, errtext, errtext_bytes);
@@ -212,6 +216,9 @@ int flashq_cluster_brokers(flashq_client *client, int timeout_ms, flashq_broker_
         brokers[i] = (flashq_broker_info){.struct_bytes = sizeof *brokers, .id = (int32_t)from->id,
                                           .port = from->port, .shards = (int32_t)from->shards_count};
         (void)snprintf(brokers[i].host, sizeof brokers[i].host, "%s", from->host);
+        if (from->id == connected_id) {
+            (void)snprintf(brokers[i].storage, sizeof brokers[i].storage, "%s", storage);
+        }
     }
     code = brokers ? 0 : FLASHQ_ERR_NO_MEMORY;
     if (brokers) {

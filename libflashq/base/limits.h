@@ -13,6 +13,7 @@
 #define FQ_LIMIT_CLIENT_ID_BYTES 128
 #define FQ_LIMIT_HOST_BYTES 255
 #define FQ_LIMIT_PATH_BYTES 4096
+#define FQ_LIMIT_STORAGE_TEXT_BYTES 511 /* medium, flush and guarantee, in words */
 
 /* Wire */
 #define FQ_LIMIT_HELLO_BYTES 56            /* what librdmacm carries in a connect request */

@@ -331,7 +331,8 @@ static void session_opened(void *context, int status, const struct fq_msg *msg, 
         return;
     }
     link->session = session;
-    link->session.software = link->session.shm_path = (struct fq_str){0};
+    (void)fq_str_copy(session.storage, link->storage, sizeof link->storage);
+    link->session.software = link->session.shm_path = link->session.storage = (struct fq_str){0};
     link->is_upgrading = false;
     link->failures = 0;
     link->broker_id = link->hello.broker_id;

@@ -85,6 +85,7 @@ struct fq_link {
 
     struct fq_hello_reply hello;   /* valid in OPENING, UP */
     struct fq_session_open_answer session; /* valid in UP; its strings are not */
+    char storage[FQ_LIMIT_STORAGE_TEXT_BYTES + 1]; /* what the broker says of its medium */
     struct fq_remote *views;
     struct fq_err last_error;
 

@@ -123,6 +123,7 @@ struct fq_session_open_answer {
     uint8_t views_token[FQ_TOKEN_WIRE_BYTES];
     struct fq_str software;
     struct fq_str shm_path; /* optional: the broker's local socket */
+    struct fq_str storage;  /* optional: medium, flush mode and guarantee, for people */
 };
 
 /* An empty list asks for all topics. Answer pages continue at `cursor` until it is empty. */

@@ -42,6 +42,7 @@ static const struct fq_field session_open_answer_fields[] = {
     BYTES(fq_session_open_answer, views_token),
     TEXT(fq_session_open_answer, software, SOFTWARE_BYTES),
     OPTIONAL_TEXT(1, fq_session_open_answer, shm_path, FQ_LIMIT_PATH_BYTES),
+    OPTIONAL_TEXT(2, fq_session_open_answer, storage, FQ_LIMIT_STORAGE_TEXT_BYTES),
 };
 
 static const struct fq_field metadata_fields[] = {

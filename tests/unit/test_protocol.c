@@ -70,6 +70,7 @@ Test(protocol, every_cut_of_a_message_is_refused)
     struct fq_session_open_answer back;
     cr_assert_eq(fq_decode_session_open_answer(&msg, &back, NULL), 0);
     cr_assert(fq_str_equal(back.shm_path, in.shm_path));
+    cr_assert_eq(back.storage.length, 0, "not sent, not there");
 
     size_t without_tag = (size_t)length - 4 - 2 - in.shm_path.length;
     size_t accepted = 0;

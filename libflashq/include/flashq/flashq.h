@@ -308,6 +308,8 @@ typedef struct flashq_broker_info {
     char host[256];
     int32_t port;
     int32_t shards;
+    char storage[512];     /* of the broker the client is connected to: medium, flush mode, and what
+                              an acknowledgement guarantees, in words; "" for the others */
 } flashq_broker_info;
 FLASHQ_API int flashq_cluster_brokers(flashq_client *client, int timeout_ms,
                                       flashq_broker_info **ret_brokers, size_t *ret_count,
