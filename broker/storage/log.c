@@ -236,13 +236,25 @@ int fq_log_delete(struct fq_log *log, struct fq_err *err)
 
 /* --- the next segment ------------------------------------------------------------------------- */
 
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + ROUND_BYTES - 1) / ROUND_BYTES * ROUND_BYTES;
+}
+
+/* The least file that holds a batch of `length`, and any usual one. */
+static uint64_t least_file_bytes(const struct fq_log *log, uint64_t length)
+{
+    uint64_t bytes = length + FQ_SEG_DATA;
+    return round_up(bytes > log->store->first_bytes ? bytes : log->store->first_bytes);
+}
+
 static uint64_t next_file_bytes(const struct fq_log *log, uint64_t length)
 {
     const struct fq_segment *last = fq_log_last(log);
     uint64_t bytes = last ? 2 * last->identity.file_bytes : log->store->first_bytes;
-    bytes = bytes < log->segment_bytes ? bytes : log->segment_bytes;
-    bytes = bytes > length + FQ_SEG_DATA ? bytes : length + FQ_SEG_DATA;
-    return (bytes + ROUND_BYTES - 1) / ROUND_BYTES * ROUND_BYTES;
+    bytes = round_up(bytes < log->segment_bytes ? bytes : log->segment_bytes);
+    uint64_t least = least_file_bytes(log, length);
+    return bytes > least ? bytes : least;
 }
 
 static void ask_for_next(struct fq_log *log, uint64_t length)
@@ -256,6 +268,7 @@ static void ask_for_next(struct fq_log *log, uint64_t length)
         return;
     }
     shared->want_bytes = next_file_bytes(log, length);
+    shared->least_bytes = least_file_bytes(log, length);
     atomic_store_explicit(&shared->supply, FQ_SUPPLY_ASKED, memory_order_relaxed);
     shared->supply_job.run = fq_pool_supply;
     (void)fq_log_shared_ref(shared); /* the job's */

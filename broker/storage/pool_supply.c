@@ -4,9 +4,10 @@
  *
  * Happy path: a log asks for a segment (fq_pool_supply); the pool has one of that size, moves it
  * beside the log and hands it over. A retired segment becomes FREE, moves into the pool, is zeroed
- * and is PREPARED again. Failure: no space for a new file: first what the pool keeps of other sizes
- * is given up, then the log is told, and the request waits here and is tried again each second and
- * after each retirement. What cannot be retired stays where it is, FREE, for the next start.
+ * and is PREPARED again.
+ * Failure: no space for a new file: a smaller segment is supplied if there can be one; else the log
+ * is told, and the request waits here and is tried again each second and after each retirement.
+ * What cannot be retired stays where it is, FREE, for the next start.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,27 +21,66 @@
 
 /* --- supply ----------------------------------------------------------------------------------- */
 
-static int pool_take(struct fq_store *store, uint64_t bytes, struct fq_pool_file **ret,
-                     struct fq_err *err)
+/* A file of at least `least` bytes: ready and nearest to `bytes` from below or equal if there is
+ * one. */
+static struct fq_pool_file *best_of(struct fq_store *store, uint64_t least, uint64_t bytes)
 {
-    struct fq_pool_file *found = NULL;
-    for (struct fq_pool_file *f = store->pool.files; f && !(found && found->is_ready);
-         f = f->next) {
-        found = f->bytes == bytes && (f->is_ready || !found) ? f : found;
-    }
-    if (found && !found->is_ready) {
-        int r = fq_pool_prepare(found->file);
-        if (r < 0) {
-            fq_pool_drop(store, found);
-            return fq_err_set(err, r, "a retired segment could not be zeroed");
+    struct fq_pool_file *best = NULL;
+    for (struct fq_pool_file *f = store->pool.files; f; f = f->next) {
+        bool fits = f->bytes >= least && f->bytes <= bytes;
+        if (fits && (!best || f->bytes > best->bytes ||
+                     (f->bytes == best->bytes && f->is_ready && !best->is_ready))) {
+            best = f;
         }
-        found->is_ready = true;
-        fq_count(&store->recycled, 1);
     }
-    int r = found ? 0 : fq_pool_create(store, bytes, &found, err);
-    while (r == FLASHQ_ERR_NO_SPACE && store->pool.files) { /* other sizes are worth less now */
+    return best;
+}
+
+static int make_ready(struct fq_store *store, struct fq_pool_file *file, struct fq_err *err)
+{
+    if (file->is_ready) {
+        return 0;
+    }
+    int r = fq_pool_prepare(file->file);
+    if (r < 0) {
+        fq_pool_drop(store, file);
+        return fq_err_set(err, r, "a retired segment could not be zeroed");
+    }
+    file->is_ready = true;
+    fq_count(&store->recycled, 1);
+    return 0;
+}
+
+/* On a full medium a smaller segment is better than none: what the pool has, then half sizes, then
+ * what is too small is given up for one of the least size. */
+static int take_smaller(struct fq_store *store, uint64_t least, uint64_t bytes,
+                        struct fq_pool_file **ret, struct fq_err *err)
+{
+    struct fq_pool_file *found = best_of(store, least, UINT64_MAX);
+    int r = FLASHQ_ERR_NO_SPACE;
+    if (found) {
+        r = make_ready(store, found, err);
+    }
+    for (bytes /= 2; !found && r == FLASHQ_ERR_NO_SPACE && bytes >= least; bytes /= 2) {
+        r = fq_pool_create(store, bytes / FQ_SEG_DATA * FQ_SEG_DATA, &found, err);
+    }
+    while (r == FLASHQ_ERR_NO_SPACE && store->pool.files) {
         fq_pool_drop(store, store->pool.files);
-        r = fq_pool_create(store, bytes, &found, err);
+        r = fq_pool_create(store, least, &found, err);
+    }
+    if (r == 0) {
+        *ret = found;
+    }
+    return r;
+}
+
+static int pool_take(struct fq_store *store, uint64_t least, uint64_t bytes,
+                     struct fq_pool_file **ret, struct fq_err *err)
+{
+    struct fq_pool_file *found = best_of(store, bytes, bytes);
+    int r = found ? make_ready(store, found, err) : fq_pool_create(store, bytes, &found, err);
+    if (r == FLASHQ_ERR_NO_SPACE) {
+        return take_smaller(store, least, bytes, ret, err);
     }
     if (r == 0) {
         *ret = found;
@@ -108,7 +148,7 @@ bool fq_pool_supply(struct fq_store *store, struct fq_job *supply_job)
         return true;
     }
     fq_pool_note_demand(store, shared->want_bytes);
-    int r = pool_take(store, shared->want_bytes, &entry, &err);
+    int r = pool_take(store, shared->least_bytes, shared->want_bytes, &entry, &err);
     r = r < 0 ? r : move_beside_log(store, shared, entry, &segment, &err);
     if (r == FLASHQ_ERR_NO_SPACE) {
         fq_count(&store->no_space, 1);

@@ -25,7 +25,7 @@ struct fq_log_shared {
     char *topic_dir, *dir; /* absolute */
 
     /* Written by the shard before supply_job is pushed. */
-    uint64_t want_bytes;
+    uint64_t want_bytes, least_bytes; /* sizes of the file; the least only if there is no space */
     _Atomic bool is_closed;
 
     _Atomic int supply;                 /* enum fq_supply; housekeeper stores with release */
