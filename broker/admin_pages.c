@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "admin.h"
 #include "wire/protocol_codec.h"
@@ -195,7 +196,7 @@ struct named_value {
     const char *name;
     uint64_t value;
 };
-#define STORE_COUNTERS 12
+#define STORE_COUNTERS 13
 
 static void store_counters(const struct fq_housekeeper *hk, struct named_value out[STORE_COUNTERS])
 {
@@ -207,7 +208,8 @@ static void store_counters(const struct fq_housekeeper *hk, struct named_value o
         {"store.unlinked", s.unlinked},             {"store.starved", s.starved},
         {"store.roll_waits", s.roll_waits},         {"store.no_space", s.no_space},
         {"store.syncs", s.syncs},                   {"store.sync_errors", s.sync_errors},
-        {"store.quarantined", s.quarantined},       {"store.damage", s.damage}};
+        {"store.quarantined", s.quarantined},       {"store.damage", s.damage},
+        {"process.pid", (uint64_t)getpid()}};
     memcpy(out, values, sizeof values);
 }
 

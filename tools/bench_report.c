@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a bench prints, for people and as JSON; and where CPU time went. */
-#include <ctype.h>
-#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -44,35 +42,40 @@ static bool is_broker(const char *pid)
     return is_it;
 }
 
-/* The broker's process if it says its id and runs here, or the only flashqd there is; 0: not known. */
+static bool is_on_this_host(struct fq_cli *cli)
+{
+    static const char *const local[] = {"shm:", "tcp:127.", "tcp:localhost", "tcp:[::1]"};
+    char endpoint[300];
+    if (flashq_client_endpoint(cli->client, endpoint, sizeof endpoint) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
+        if (strncmp(endpoint, local[i], strlen(local[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The broker's process, if it runs here; 0: not known. */
 static long find_broker(struct fq_cli *cli)
 {
     flashq_counter *counters = NULL;
     size_t count = 0;
     long pid = 0;
-    if (flashq_cluster_counters(cli->client, cli->timeout_ms, &counters, &count, NULL, 0) == 0) {
-        for (size_t i = 0; i < count; i++) {
-            if (strcmp(counters[i].name, "process.pid") == 0) {
-                pid = (long)counters[i].value;
-            }
-        }
-        flashq_free(counters);
-    }
     char text[24];
-    (void)snprintf(text, sizeof text, "%ld", pid);
-    if (pid > 0) {
-        return is_broker(text) ? pid : 0;
+    if (!is_on_this_host(cli) || flashq_cluster_counters(cli->client, cli->timeout_ms, &counters,
+                                                         &count, NULL, 0) != 0) {
+        return 0;
     }
-    DIR *folder = opendir("/proc");
-    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
-        if (isdigit((unsigned char)entry->d_name[0]) && is_broker(entry->d_name)) {
-            pid = pid == 0 ? strtol(entry->d_name, NULL, 10) : -1;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(counters[i].name, "process.pid") == 0) {
+            pid = (long)counters[i].value;
         }
     }
-    if (folder) {
-        (void)closedir(folder);
-    }
-    return pid > 0 ? pid : 0;
+    flashq_free(counters);
+    (void)snprintf(text, sizeof text, "%ld", pid);
+    return pid > 0 && is_broker(text) ? pid : 0;
 }
 
 int64_t fq_bench_broker_cpu_us(struct fq_cli *cli)
