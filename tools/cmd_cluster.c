@@ -208,6 +208,7 @@ static int work_leaders(struct cluster *cluster)
     int result = visit_partitions(cli, cli->timeout_ms, add_leader, &leaders);
     if (result != 0) {
         json_decref(leaders.list);
+        fq_table_fini(&leaders.table);
         return fq_cli_fail(cli, result, cli->errtext, "cannot list the partitions");
     }
     if (is_table) {

@@ -305,6 +305,7 @@ static int summarise(struct walk *walk, const char *schema, bool is_verify)
     if (result >= 0) {
         print_summary(walk, schema);
     }
+    fq_table_fini(&walk->table); /* not printed after a failure */
     json_decref(walk->segments);
     json_decref(walk->damages);
     return exit_code(walk, result, &err);

@@ -91,6 +91,11 @@ void fq_table_finish(struct fq_table *table, struct fq_out *out)
                           is_last ? "\n" : "  ");
         }
     }
+    fq_table_fini(table);
+}
+
+void fq_table_fini(struct fq_table *table)
+{
     for (size_t i = 0; i < table->cells_count; i++) {
         free(table->cells[i]);
     }

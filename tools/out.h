@@ -35,4 +35,7 @@ void fq_table_add(struct fq_table *table, const char *format, ...)
 /* Prints and frees; numbers are aligned to the right. */
 void fq_table_finish(struct fq_table *table, struct fq_out *out);
 
+/* Frees without printing. */
+void fq_table_fini(struct fq_table *table);
+
 #endif
