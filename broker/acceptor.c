@@ -5,10 +5,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "wire/protocol_codec.h"
 
 #define ACCEPTED_PER_STEP 64
+#define WARNING_PAUSE_US 100000
 
 void fq_acceptor_add(struct fq_acceptor *acceptor, struct fq_listener *listener)
 {
@@ -19,7 +21,12 @@ static void refuse(struct fq_acceptor *acceptor, struct fq_incoming *incoming, i
                    const char *text)
 {
     fq_count(&acceptor->counters, FQ_COUNT_SESSIONS_REFUSED);
-    fq_warn("a connection over %s was refused: %s",
+    int64_t now_us = fq_mono_us();
+    bool is_loud = now_us >= acceptor->next_warning_us;
+    if (is_loud) {
+        acceptor->next_warning_us = now_us + WARNING_PAUSE_US;
+    }
+    fq_logf(is_loud ? FQ_LOG_WARN : FQ_LOG_DEBUG, "a connection over %s was refused: %s",
             fq_transport_name(fq_incoming_transport(incoming)), text);
     fq_incoming_reject(incoming, code, text);
 }

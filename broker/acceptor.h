@@ -23,6 +23,7 @@ struct fq_acceptor {
     _Atomic int *connections;          /* of the whole broker */
     unsigned next_shard;
     uint32_t own_uid;
+    int64_t next_warning_us;           /* refusals may not flood the log */
     struct fq_counters counters;
     _Atomic uint64_t refused_hellos;   /* as the listeners count them */
 };

@@ -17,6 +17,7 @@
 
 #define OPEN_WITHIN_US 5000000
 #define ENDING_US 1000000
+#define WARNING_PAUSE_US 100000
 #define ENDING_COOKIE UINT64_C(0x656e64)
 #define SOFTWARE "flashqd " FQ_VERSION
 
@@ -165,14 +166,20 @@ void fq_session_end(struct fq_session *session, enum fq_counter_id why, const ch
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fq_warn("%s: connection closed: %s", fq_conn_peer_name(session->conn), text);
+    int64_t now_us = fq_mono_us();
+    bool is_loud = now_us >= session->host->next_warning_us;
+    if (is_loud) {
+        session->host->next_warning_us = now_us + WARNING_PAUSE_US;
+    }
+    fq_logf(is_loud ? FQ_LOG_WARN : FQ_LOG_DEBUG, "%s: connection closed: %s",
+            fq_conn_peer_name(session->conn), text);
     fq_count(session->host->counters, why);
     char words[FQ_WORDS_BYTES];
     struct fq_goodbye goodbye = {.within_ms = 0, .text = fq_words(text, words)};
     session->deadline_us = INT64_MAX;
     send_last(session, &goodbye);
     if (session->deadline_us == INT64_MAX) {
-        session->deadline_us = fq_mono_us() + ENDING_US;
+        session->deadline_us = now_us + ENDING_US;
     }
 }
 

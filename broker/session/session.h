@@ -57,6 +57,7 @@ struct fq_session_host {
     uint64_t window_bytes;                 /* of a producer ring */
     uint32_t message_max_bytes, batch_max_bytes, max_in_flight;
     bool is_stopping;
+    int64_t next_warning_us;               /* a hostile peer may not flood the log */
 };
 
 int fq_session_host_init(struct fq_session_host *host);
