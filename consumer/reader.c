@@ -359,12 +359,14 @@ static void segment_given(struct fq_pread *reader, const struct fq_segment_open_
     bool is_damaged = reader->is_probing || answer->position_offset > reader->asked_offset;
     bool is_beyond = !reader->is_probing || answer->position_offset > reader->next_offset;
     if (reader->is_probing && probe_goes_on(reader, is_beyond, answer->position_offset)) {
+        fq_rsegment_decline(link, reader->id, answer);
         return;
     }
     if (reader->is_probing && (!is_beyond || answer->position_offset != reader->probe_high)) {
         reader->is_probing = false; /* the last answer was not the one to go on with: ask for that */
         reader->probe_step = 0;
         int64_t good = reader->probe_high;
+        fq_rsegment_decline(link, reader->id, answer);
         report_damage(reader, good);
         ask_segment(reader, good);
         return;

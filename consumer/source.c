@@ -142,6 +142,14 @@ static void tell_closed(struct fq_link *link, uint32_t reader_id, uint64_t segme
                           closed, NULL);
 }
 
+void fq_rsegment_decline(struct fq_link *link, uint32_t reader_id,
+                         const struct fq_segment_open_answer *info)
+{
+    if (info->segment_id != 0 || info->window_bytes != 0) {
+        tell_closed(link, reader_id, info->segment_id);
+    }
+}
+
 static void release_segment(struct fq_source *source)
 {
     struct fq_rsegment *segment = fq_chain_item(source, struct fq_rsegment, source);

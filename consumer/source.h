@@ -81,5 +81,8 @@ struct fq_rsegment {
 int fq_rsegment_open(struct fq_link *link, uint32_t reader_id,
                      const struct fq_segment_open_answer *info, struct fq_rsegment **ret,
                      struct fq_err *err);
+/* Gives back the segment of an answer that is not opened. */
+void fq_rsegment_decline(struct fq_link *link, uint32_t reader_id,
+                         const struct fq_segment_open_answer *info);
 
 #endif

@@ -5,7 +5,9 @@
  * A reader reads by itself: the view line and the windows on segments are all it needs. The broker hears of
  * it when it opens or closes a segment and when it is about to sleep. A held segment is pinned, so
  * it is neither recycled nor unmapped; when the log retires it the reader is told, and after
- * FQ_RETIRING_MS it is cut. A wake-up is one notify per arming, so what a client gets never exceeds
+ * FQ_RETIRING_MS it is cut. Memory that a peer maps cannot be cut: unless the peer itself gave the
+ * segment back, its application may still look at records there, so its bytes stay what they are for as
+ * long as anybody maps them. A wake-up is one notify per arming, so what a client gets never exceeds
  * what it asked for.
  */
 #include <assert.h>
@@ -44,6 +46,12 @@ static void link_reader(struct fq_remote_reader *reader, struct fq_hosted *hoste
 static void release(struct fq_remote_reader *reader, struct fq_held_segment *held)
 {
     struct fq_counters *counters = reader->session->host->counters;
+    bool is_mapped_by_peer =
+        held->opens > 0 &&
+        fq_fabric_transport(fq_conn_fabric(reader->session->conn)) == FQ_TRANSPORT_SHM;
+    if (is_mapped_by_peer) {
+        fq_segment_forbid_recycling(held->segment);
+    }
     fq_window_revoke(held->window);
     fq_segment_unpin(held->segment);
     fq_count_add(counters, FQ_COUNT_SEGMENTS_HELD, -1);
@@ -173,6 +181,7 @@ static int hold(struct fq_remote_reader *reader, struct fq_segment *segment, uin
 {
     struct fq_held_segment *held = find_held(reader, id);
     if (held) {
+        held->opens++;
         memcpy(token, held->token, FQ_TOKEN_BYTES);
         return 0;
     }
@@ -193,6 +202,7 @@ static int hold(struct fq_remote_reader *reader, struct fq_segment *segment, uin
     fq_segment_pin(segment);
     held->segment = segment;
     held->id = id;
+    held->opens = 1;
     reader->held_count++;
     fq_count(reader->session->host->counters, FQ_COUNT_SEGMENTS_HELD);
     memcpy(token, held->token, FQ_TOKEN_BYTES);
@@ -245,7 +255,7 @@ int fq_reader_on_segment_close(struct fq_session *session, const struct fq_msg *
         return code;
     }
     struct fq_held_segment *held = find_held(reader, close_body.segment_id);
-    if (held) { /* it may have been cut meanwhile */
+    if (held && --held->opens == 0) { /* it may have been cut meanwhile */
         release(reader, held);
     }
     fq_session_send_encoded(session, bytes,

@@ -71,6 +71,7 @@ struct fq_held_segment {
     struct fq_segment *segment;     /* pinned; NULL: free */
     struct fq_window *window;
     uint64_t id;
+    unsigned opens;                 /* segment_opens answered with it and not closed yet */
     int64_t cut_at_us;              /* INT64_MAX: not retiring */
     uint8_t token[FQ_TOKEN_BYTES];
 };

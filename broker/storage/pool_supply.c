@@ -240,7 +240,7 @@ bool fq_pool_retire(struct fq_store *store, struct fq_job *retire_job)
     }
     if (r == 0) {
         remove_sidecars(store, segment);
-        if (is_shared || !fq_pool_is_kept(store, segment->file->pf.bytes) ||
+        if (is_shared || segment->unlink_only || !fq_pool_is_kept(store, segment->file->pf.bytes) ||
             into_pool(store, segment) < 0) {
             (void)ops->unlink(store->persist, segment->path, NULL);
             fq_count(&store->unlinked, 1);

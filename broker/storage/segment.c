@@ -393,6 +393,11 @@ void fq_segment_pin(struct fq_segment *segment)
     segment->pins++;
 }
 
+void fq_segment_forbid_recycling(struct fq_segment *segment)
+{
+    segment->unlink_only = true;
+}
+
 void fq_segment_unpin(struct fq_segment *segment)
 {
     assert(segment->pins > 0);

@@ -168,6 +168,57 @@ Test(readers, a_trimmed_segment_is_asked_back, .init = begin, .fini = end)
     cr_assert_eq(raw_trim(&c, "u", 0, 0, &start, &err), FLASHQ_ERR_NOT_FOUND);
 }
 
+enum giving_back { CLOSES_ITS_READER, CLOSES_ONE_OF_TWO_OPENS, CLOSES_ALL };
+
+/* Trims away a segment that is mapped here, lets the broker go on writing, and returns whether the
+ * mapped bytes are still what they were. */
+static bool mapped_bytes_stay(enum giving_back how)
+{
+    enum { LOOK_BYTES = 4096 };
+    struct fq_segment_open_answer segment;
+    struct fq_remote *remote;
+    uint8_t out[64], before[LOOK_BYTES];
+    int64_t start;
+    struct fq_reader_open_answer reader = must_open_reader();
+    struct fq_slot_ref ref = {.slot = reader.reader};
+    fill(4);
+    cr_assert_eq(raw_segment_open(&c, reader.reader, 0, &segment, &err), 0);
+    cr_assert_eq(raw_segment_open(&c, reader.reader, 0, &segment, &err), 0);
+    cr_assert_eq(fq_remote_open(c.conn, segment.token, FQ_RIGHT_READ, &remote, &err), 0, "%s",
+                 err.text);
+    const uint8_t *map = (const uint8_t *)fq_remote_map(remote) + segment.window_offset;
+    memcpy(before, map, LOOK_BYTES);
+    cr_assert_eq(raw_trim(&c, "t", 0, 6, &start, &err), 0, "%s", err.text);
+    struct fq_segment_close close_body = {.reader = reader.reader,
+                                          .segment_id = segment.segment_id};
+    for (int closes = how == CLOSES_ALL ? 2 : how == CLOSES_ONE_OF_TWO_OPENS; closes > 0;
+         closes--) {
+        raw_ask(&c, out, fq_encode_segment_close(out, sizeof out, ++c.correlation, &close_body));
+    }
+    if (how == CLOSES_ITS_READER) {
+        raw_ask(&c, out, fq_encode_reader_close(out, sizeof out, ++c.correlation, &ref));
+    }
+    fill(8);
+    bool stay = memcmp(before, map, LOOK_BYTES) == 0;
+    fq_remote_close(remote);
+    return stay;
+}
+
+Test(readers, what_a_reader_did_not_give_back_is_never_written_again, .init = begin, .fini = end)
+{
+    cr_assert(mapped_bytes_stay(CLOSES_ITS_READER));
+}
+
+Test(readers, a_segment_opened_twice_is_given_back_by_the_second_close, .init = begin, .fini = end)
+{
+    cr_assert(mapped_bytes_stay(CLOSES_ONE_OF_TWO_OPENS));
+}
+
+Test(readers, what_a_reader_gave_back_is_used_again, .init = begin, .fini = end)
+{
+    cr_assert_not(mapped_bytes_stay(CLOSES_ALL), "or the tests above prove nothing");
+}
+
 Test(readers, retention_keeps_the_newest, .init = begin, .fini = end)
 {
     uint8_t out[512], list[256];
