@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A broker that lies. It speaks the control protocol over a real fabric in a thread of its own, knows one
+ * topic "t" with one partition, takes batches and then does what the test asks for.
+ */
+#ifndef FQ_TESTS_FAKE_BROKER_H
+#define FQ_TESTS_FAKE_BROKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "fabric/fabric.h"
+
+enum fake_lie {
+    FAKE_HONEST,           /* acknowledges everything, at offsets that follow each other */
+    FAKE_SILENT,           /* takes batches, answers none */
+    FAKE_TAIL_AHEAD,       /* more entries than notifies */
+    FAKE_TAIL_BACK,        /* the tail runs backwards */
+    FAKE_CONSUMED_AHEAD,   /* consumed more than was written */
+    FAKE_WRONG_NOTIFY,     /* acknowledges a notify that was not the next */
+    FAKE_POSITIVE_STATUS,  /* a status that is neither success nor an error */
+    FAKE_NEGATIVE_OFFSET,  /* success at offset -5 */
+    FAKE_GARBAGE_MESSAGE,  /* bytes that are no message */
+    FAKE_GARBAGE_ANSWERS,  /* every answer cut short by one byte */
+    FAKE_LIES_COUNT
+};
+
+struct fake_broker {
+    struct fq_listener *listener;
+    char address[64];              /* tcp:127.0.0.1:PORT */
+    pthread_t thread;
+    _Atomic int is_ending;
+    _Atomic int lie;               /* enum fake_lie; may change at any time */
+    _Atomic int connections;       /* taken so far */
+    _Atomic int notifies;          /* batches that came */
+};
+
+void fake_broker_begin(struct fake_broker *f, enum fake_lie lie);
+void fake_broker_end(struct fake_broker *f);
+
+#endif
