@@ -10,7 +10,7 @@
 #include "wire/protocol_codec.h"
 
 #define ACCEPTED_PER_STEP 64
-#define WARNING_PAUSE_US 100000
+#define WARNING_PAUSE_US  100000
 
 void fq_acceptor_add(struct fq_acceptor *acceptor, struct fq_listener *listener)
 {
@@ -47,15 +47,16 @@ static int examine(struct fq_acceptor *acceptor, const struct fq_incoming *incom
         return code;
     }
     uint32_t uid = fq_incoming_uid(incoming);
-    if (fq_incoming_transport(incoming) == FQ_TRANSPORT_SHM && uid != acceptor->own_uid && uid != 0) {
+    if (fq_incoming_transport(incoming) == FQ_TRANSPORT_SHM && uid != acceptor->own_uid &&
+        uid != 0) {
         return fq_err_set(err, FLASHQ_ERR_NOT_PERMITTED,
                           "user %u may not use the shared memory of user %u's broker", uid,
                           acceptor->own_uid);
     }
     uint32_t shard = fq_incoming_shard(incoming);
     if (shard != FQ_SHARD_ANY && shard >= acceptor->shards_count) {
-        return fq_err_set(err, FLASHQ_ERR_NOT_FOUND, "there is no shard %u: the broker has %u", shard,
-                          acceptor->shards_count);
+        return fq_err_set(err, FLASHQ_ERR_NOT_FOUND, "there is no shard %u: the broker has %u",
+                          shard, acceptor->shards_count);
     }
     if (atomic_load_explicit(acceptor->connections, memory_order_relaxed) >=
         acceptor->connections_max) {
@@ -82,7 +83,8 @@ static void place(struct fq_acceptor *acceptor, struct fq_incoming *incoming)
     (void)atomic_fetch_add_explicit(acceptor->connections, 1, memory_order_relaxed);
     if (!fq_shard_arrive(&acceptor->shards[shard], &arrival)) {
         (void)atomic_fetch_sub_explicit(acceptor->connections, 1, memory_order_relaxed);
-        refuse(acceptor, incoming, FLASHQ_ERR_BUSY, "too many connections arrive at once; try again");
+        refuse(acceptor, incoming, FLASHQ_ERR_BUSY,
+               "too many connections arrive at once; try again");
     }
 }
 

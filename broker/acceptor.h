@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The acceptor: both listeners, on the main thread. A connection that has said a proper hello goes to the
- * shard it asked for (or the next in turn); everything else is refused with a reason, and counted.
+ * The acceptor: both listeners, on the main thread. A connection that has said a proper hello goes
+ * to the shard it asked for (or the next in turn); everything else is refused with a reason, and
+ * counted.
  */
 #ifndef FQ_BROKER_ACCEPTOR_H
 #define FQ_BROKER_ACCEPTOR_H
@@ -20,12 +21,12 @@ struct fq_acceptor {
     struct fq_shard *shards;
     unsigned shards_count;
     int connections_max;
-    _Atomic int *connections;          /* of the whole broker */
+    _Atomic int *connections; /* of the whole broker */
     unsigned next_shard;
     uint32_t own_uid;
-    int64_t next_warning_us;           /* refusals may not flood the log */
+    int64_t next_warning_us; /* refusals may not flood the log */
     struct fq_counters counters;
-    _Atomic uint64_t refused_hellos;   /* as the listeners count them */
+    _Atomic uint64_t refused_hellos; /* as the listeners count them */
 };
 
 /* Takes the listener over. */

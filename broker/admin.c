@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests about topics, on the housekeeper's thread. Each handler fills the task's answer, or returns an error
- * that becomes the answer; TRIM and PARTITION_DESCRIBE go on to the shard that owns the partition,
- * TOPIC_DELETE is answered when the shards have let go. Answers in pages are in admin_pages.c.
+ * Requests about topics, on the housekeeper's thread. Each handler fills the task's answer, or
+ * returns an error that becomes the answer; TRIM and PARTITION_DESCRIBE go on to the shard that
+ * owns the partition, TOPIC_DELETE is answered when the shards have let go. Answers in pages are in
+ * admin_pages.c.
  */
 #include <assert.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 /* ---- helpers -------------------------------------------------------------------------------- */
 
 int fq_admin_find_topic(struct fq_housekeeper *hk, struct fq_str name, struct fq_topic **ret,
-                      struct fq_err *err)
+                        struct fq_err *err)
 {
     char text[FQ_LIMIT_TOPIC_NAME_BYTES + 1];
     struct fq_coord *coord = hk->params.coord;
@@ -37,7 +38,8 @@ static int apply_settings(struct fq_housekeeper *hk, struct fq_topic_settings *s
     struct fq_config_pair pair;
     while (fq_config_pairs_next(&pairs, &pair) == 1) {
         char key[128], value[256];
-        if (!fq_str_copy(pair.key, key, sizeof key) || !fq_str_copy(pair.value, value, sizeof value)) {
+        if (!fq_str_copy(pair.key, key, sizeof key) ||
+            !fq_str_copy(pair.value, value, sizeof value)) {
             return fq_err_set(err, FLASHQ_ERR_CONFIG, "a key or value is too long (%zu, %zu bytes)",
                               pair.key.length, pair.value.length);
         }
@@ -96,7 +98,8 @@ static int topic_create(struct fq_housekeeper *hk, struct fq_task *task, const s
     if (code != 0) {
         return code;
     }
-    struct fq_topic_create_answer answer = {.partitions = spec.partitions, .replicas = spec.replicas};
+    struct fq_topic_create_answer answer = {.partitions = spec.partitions,
+                                            .replicas = spec.replicas};
     if (topic) {
         answer.id = topic->id;
         fq_count(&hk->counters, FQ_COUNT_TOPICS);
@@ -246,8 +249,8 @@ static int topic_describe(struct fq_housekeeper *hk, struct fq_task *task, const
     if (!room) {
         return code != 0 ? code : FLASHQ_ERR_NO_MEMORY;
     }
-    fq_task_answered(task, fq_encode_topic_describe_answer(room, room_bytes, task->correlation,
-                                                           &answer));
+    fq_task_answered(task,
+                     fq_encode_topic_describe_answer(room, room_bytes, task->correlation, &answer));
     return 0;
 }
 
@@ -263,8 +266,9 @@ static int send_to_owner(struct fq_housekeeper *hk, struct fq_task *task, struct
         return code;
     }
     if (partition >= topic->partitions) {
-        return fq_err_set(err, FLASHQ_ERR_NOT_FOUND, "topic \"%s\" has %u partitions, 0 to %u, not %u",
-                          topic->name, topic->partitions, topic->partitions - 1, partition);
+        return fq_err_set(err, FLASHQ_ERR_NOT_FOUND,
+                          "topic \"%s\" has %u partitions, 0 to %u, not %u", topic->name,
+                          topic->partitions, topic->partitions - 1, partition);
     }
     task->type = FQ_TASK_OWNER;
     task->topic_id = topic->id;

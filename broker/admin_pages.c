@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers that may be longer than a message: METADATA and INFO, in pages that go on at a cursor. A page reflects
- * the catalogue as it is when it is asked for; what changes between two pages may be in either.
+ * Answers that may be longer than a message: METADATA and INFO, in pages that go on at a cursor. A
+ * page reflects the catalogue as it is when it is asked for; what changes between two pages may be
+ * in either.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -72,8 +73,8 @@ static bool add_partition_entry(struct fq_housekeeper *hk, struct fq_page *page,
     return fq_metadata_answer_add_partition(page, &entry);
 }
 
-/* Adds the topic and its partitions from `from` on. true: all; false: the page is full, *ret_from is
- * the first that did not fit. */
+/* Adds the topic and its partitions from `from` on. true: all; false: the page is full, *ret_from
+ * is the first that did not fit. */
 static bool add_topic(struct fq_housekeeper *hk, struct fq_page *page, const struct fq_topic *topic,
                       uint32_t from, uint32_t *ret_from)
 {
@@ -114,8 +115,9 @@ static struct fq_str add_all(struct fq_housekeeper *hk, struct fq_page *page,
     return fq_str_of("", 0);
 }
 
-static struct fq_str add_named(struct fq_housekeeper *hk, struct fq_page *page, struct fq_list names,
-                               const struct place *place, char cursor[FQ_CURSOR_BYTES])
+static struct fq_str add_named(struct fq_housekeeper *hk, struct fq_page *page,
+                               struct fq_list names, const struct place *place,
+                               char cursor[FQ_CURSOR_BYTES])
 {
     unsigned long first = strtoul(place->topic, NULL, 10);
     struct fq_str name;
@@ -142,7 +144,7 @@ static struct fq_str add_named(struct fq_housekeeper *hk, struct fq_page *page, 
 }
 
 int fq_admin_metadata(struct fq_housekeeper *hk, struct fq_task *task, const struct fq_msg *msg,
-                    struct fq_err *err)
+                      struct fq_err *err)
 {
     struct fq_metadata body;
     struct place place;
@@ -202,19 +204,24 @@ static void store_counters(const struct fq_housekeeper *hk, struct named_value o
 {
     struct fq_store_stats s;
     fq_store_get_stats(hk->params.store, &s);
-    const struct named_value values[STORE_COUNTERS] = {
-        {"store.prepared.count", s.prepared_count}, {"store.prepared.bytes", s.prepared_bytes},
-        {"store.recycled", s.recycled},             {"store.created", s.created},
-        {"store.unlinked", s.unlinked},             {"store.starved", s.starved},
-        {"store.roll_waits", s.roll_waits},         {"store.no_space", s.no_space},
-        {"store.syncs", s.syncs},                   {"store.sync_errors", s.sync_errors},
-        {"store.quarantined", s.quarantined},       {"store.damage", s.damage},
-        {"process.pid", (uint64_t)getpid()}};
+    const struct named_value values[STORE_COUNTERS] = {{"store.prepared.count", s.prepared_count},
+                                                       {"store.prepared.bytes", s.prepared_bytes},
+                                                       {"store.recycled", s.recycled},
+                                                       {"store.created", s.created},
+                                                       {"store.unlinked", s.unlinked},
+                                                       {"store.starved", s.starved},
+                                                       {"store.roll_waits", s.roll_waits},
+                                                       {"store.no_space", s.no_space},
+                                                       {"store.syncs", s.syncs},
+                                                       {"store.sync_errors", s.sync_errors},
+                                                       {"store.quarantined", s.quarantined},
+                                                       {"store.damage", s.damage},
+                                                       {"process.pid", (uint64_t)getpid()}};
     memcpy(out, values, sizeof values);
 }
 
 int fq_admin_info(struct fq_housekeeper *hk, struct fq_task *task, const struct fq_msg *msg,
-                struct fq_err *err)
+                  struct fq_err *err)
 {
     struct named_value store[STORE_COUNTERS];
     struct fq_info body;
@@ -238,8 +245,8 @@ int fq_admin_info(struct fq_housekeeper *hk, struct fq_task *task, const struct 
     for (; at < FQ_COUNTERS + STORE_COUNTERS; at++) {
         char buffer[64];
         bool is_own = at < FQ_COUNTERS;
-        const char *name = is_own ? fq_counter_name(at, buffer, sizeof buffer)
-                                  : store[at - FQ_COUNTERS].name;
+        const char *name =
+            is_own ? fq_counter_name(at, buffer, sizeof buffer) : store[at - FQ_COUNTERS].name;
         struct fq_counter counter = {.name = fq_str_of(name, strlen(name)),
                                      .value = is_own ? sum_counter(hk, at)
                                                      : (int64_t)store[at - FQ_COUNTERS].value};

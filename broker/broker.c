@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The composition root: which parts there are, in which order they come up and go down. Each open_ function
- * brings up one part; close takes them down in reverse and is fine with a broker that is half open.
+ * The composition root: which parts there are, in which order they come up and go down. Each open_
+ * function brings up one part; close takes them down in reverse and is fine with a broker that is
+ * half open.
  */
 #include "broker.h"
 
@@ -39,7 +40,7 @@ struct fq_broker {
     struct fq_meta *meta;
     struct fq_coord *coord;
 
-    unsigned shards_count;         /* that are up */
+    unsigned shards_count; /* that are up */
     struct fq_shard *shards;
     struct fq_mailbox *to_shards, *from_shards;
     struct fq_spsc *calendars;
@@ -49,7 +50,7 @@ struct fq_broker {
     struct fq_housekeeper housekeeper;
     struct fq_flusher flusher;
     struct fq_acceptor acceptor;
-    struct fq_wake started;        /* the housekeeper wakes the main thread */
+    struct fq_wake started; /* the housekeeper wakes the main thread */
 
     struct thread *shard_threads, housekeeper_thread, flusher_thread;
 };
@@ -80,7 +81,8 @@ static int open_meta(struct fq_broker *broker, struct fq_err *err)
     (void)snprintf(path, sizeof path, "%s/meta.pool", broker->options.data_dir);
     int code = fq_meta_open_pmem(path, (size_t)broker->options.meta_pool_bytes, &broker->meta, err);
     if (code == FLASHQ_ERR_UNSUPPORTED || code == FLASHQ_ERR_NO_SPACE) {
-        fq_warn("%s; until the next start metadata lives in memory, after that it is rebuilt from the logs",
+        fq_warn("%s; until the next start metadata lives in memory, after that it is rebuilt from "
+                "the logs",
                 code == FLASHQ_ERR_NO_SPACE ? err->text : "built without libpmemobj");
         code = fq_meta_open_memory(&broker->meta);
     } else if (code == FQ_META_CREATED) {
@@ -148,28 +150,27 @@ static struct fq_shard_params shard_params(struct fq_broker *broker, unsigned in
     const struct fq_options *o = &broker->options;
     struct fq_endpoint shm;
     bool has_shm = fq_options_shm_endpoint(o, &shm, NULL) == 1;
-    return (struct fq_shard_params){
-        .index = index,
-        .shards_count = (unsigned)o->shards,
-        .broker_id = (uint32_t)o->broker_id,
-        .store = broker->store,
-        .clock = broker->clock,
-        .transports = transports,
-        .transports_count = sizeof transports / sizeof transports[0],
-        .to_housekeeper = &broker->from_shards[index],
-        .from_housekeeper = &broker->to_shards[index],
-        .calendar = &broker->calendars[index],
-        .housekeeper_wake = &broker->housekeeper.wake,
-        .connections = &broker->connections,
-        .cluster_id = broker->coord->ops->cluster_id(broker->coord),
-        .boot_id = fq_host_boot_id(),
-        .shm_path = has_shm ? o->listen_shm : "",
-        .window_bytes = (uint64_t)o->producer_window_bytes,
-        .message_max_bytes = (uint32_t)o->message_max_bytes,
-        .batch_max_bytes = fq_options_batch_max_bytes(o),
-        .max_in_flight = (uint32_t)o->max_in_flight,
-        .producer_expiration_ms = o->producer_expiration_ms,
-        .spin_us = o->spin_us};
+    return (struct fq_shard_params){.index = index,
+                                    .shards_count = (unsigned)o->shards,
+                                    .broker_id = (uint32_t)o->broker_id,
+                                    .store = broker->store,
+                                    .clock = broker->clock,
+                                    .transports = transports,
+                                    .transports_count = sizeof transports / sizeof transports[0],
+                                    .to_housekeeper = &broker->from_shards[index],
+                                    .from_housekeeper = &broker->to_shards[index],
+                                    .calendar = &broker->calendars[index],
+                                    .housekeeper_wake = &broker->housekeeper.wake,
+                                    .connections = &broker->connections,
+                                    .cluster_id = broker->coord->ops->cluster_id(broker->coord),
+                                    .boot_id = fq_host_boot_id(),
+                                    .shm_path = has_shm ? o->listen_shm : "",
+                                    .window_bytes = (uint64_t)o->producer_window_bytes,
+                                    .message_max_bytes = (uint32_t)o->message_max_bytes,
+                                    .batch_max_bytes = fq_options_batch_max_bytes(o),
+                                    .max_in_flight = (uint32_t)o->max_in_flight,
+                                    .producer_expiration_ms = o->producer_expiration_ms,
+                                    .spin_us = o->spin_us};
 }
 
 static int allocate_shards(struct fq_broker *broker)
@@ -201,7 +202,8 @@ static int open_shards(struct fq_broker *broker, struct fq_err *err)
             code = fq_mailbox_init(&broker->from_shards[i], &broker->housekeeper.wake);
         }
         if (code == 0) {
-            code = fq_spsc_init(&broker->calendars[i], sizeof(struct fq_calendar_item), CALENDAR_ITEMS);
+            code = fq_spsc_init(&broker->calendars[i], sizeof(struct fq_calendar_item),
+                                CALENDAR_ITEMS);
         }
         if (code != 0) {
             return fq_err_set(err, code, "shard %u: out of memory", i);
@@ -310,8 +312,8 @@ const struct fq_endpoint *fq_broker_endpoint(const struct fq_broker *broker, uns
                : NULL;
 }
 
-static int start_thread(struct thread *thread, const char *name, void *(*run)(void *), void *context,
-                        struct fq_err *err)
+static int start_thread(struct thread *thread, const char *name, void *(*run)(void *),
+                        void *context, struct fq_err *err)
 {
     int errnum = pthread_create(&thread->id, NULL, run, context);
     if (errnum != 0) {
@@ -339,7 +341,8 @@ int fq_broker_start(struct fq_broker *broker, struct fq_err *err)
     int code = start_thread(&broker->housekeeper_thread, "housekeeper", fq_housekeeper_run,
                             &broker->housekeeper, err);
     if (code == 0 && fq_store_needs_flusher(broker->store)) {
-        code = start_thread(&broker->flusher_thread, "flusher", fq_flusher_run, &broker->flusher, err);
+        code =
+            start_thread(&broker->flusher_thread, "flusher", fq_flusher_run, &broker->flusher, err);
     }
     for (unsigned i = 0; code == 0 && i < broker->shards_count; i++) {
         char name[24];
@@ -357,8 +360,8 @@ unsigned fq_broker_accept_step(struct fq_broker *broker)
 
 void fq_broker_accept_sleep(struct fq_broker *broker, int fd, bool knows_ready)
 {
-    struct pollfd fds[FQ_LISTENERS_MAX + 2] = {{.fd = fd, .events = POLLIN},
-                                               {.fd = fq_wake_fd(&broker->started), .events = POLLIN}};
+    struct pollfd fds[FQ_LISTENERS_MAX + 2] = {
+        {.fd = fd, .events = POLLIN}, {.fd = fq_wake_fd(&broker->started), .events = POLLIN}};
     nfds_t count = 2;
     int64_t deadline_us = INT64_MAX;
     if (knows_ready) {

@@ -30,8 +30,8 @@ bool fq_broker_is_ready(const struct fq_broker *broker);
 
 /* The main thread's share: takes connections once ready. Returns how much was done. */
 unsigned fq_broker_accept_step(struct fq_broker *broker);
-/* Sleeps until there is something to accept, `fd` (-1: none) is readable, or the broker became ready and the
- * caller does not know it yet. */
+/* Sleeps until there is something to accept, `fd` (-1: none) is readable, or the broker became
+ * ready and the caller does not know it yet. */
 void fq_broker_accept_sleep(struct fq_broker *broker, int fd, bool knows_ready);
 
 /* Without threads: one step of everything. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See flusher.h. A failed sync takes its partitions offline (storage's business); the thread goes on. */
+/* See flusher.h. A failed sync takes its partitions offline (storage's business); the thread goes
+ * on. */
 #include "flusher.h"
 
 #include <poll.h>

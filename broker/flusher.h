@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The flusher: a thread that syncs what the shards have written, where the medium needs it. All that was
- * queued while one sync ran goes into the next (group commit).
+ * The flusher: a thread that syncs what the shards have written, where the medium needs it. All
+ * that was queued while one sync ran goes into the next (group commit).
  */
 #ifndef FQ_BROKER_FLUSHER_H
 #define FQ_BROKER_FLUSHER_H

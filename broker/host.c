@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See host.h. Nothing here is fatal: what is too small is said, and fails later with its own error. */
+/* See host.h. Nothing here is fatal: what is too small is said, and fails later with its own error.
+ */
 #include "host.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include "coord/topic.h"
 
 #define FILES_WANTED 4096
-#define MAPS_WANTED 65530
+#define MAPS_WANTED  65530
 
 static unsigned long long raise_open_files(void)
 {
@@ -46,14 +47,19 @@ void fq_host_prepare(void)
     (void)signal(SIGPIPE, SIG_IGN);
     unsigned long long files = raise_open_files();
     unsigned long long maps = read_number("/proc/sys/vm/max_map_count");
-    fq_info("limits: %llu open files (RLIMIT_NOFILE), %llu mappings (vm.max_map_count)", files, maps);
+    fq_info("limits: %llu open files (RLIMIT_NOFILE), %llu mappings (vm.max_map_count)", files,
+            maps);
     if (files < FILES_WANTED) {
-        fq_warn("RLIMIT_NOFILE is %llu: every connection and every open segment takes one or more; raise "
-                "it to %d or above (LimitNOFILE= in the systemd unit)", files, FILES_WANTED);
+        fq_warn("RLIMIT_NOFILE is %llu: every connection and every open segment takes one or more; "
+                "raise "
+                "it to %d or above (LimitNOFILE= in the systemd unit)",
+                files, FILES_WANTED);
     }
     if (maps < MAPS_WANTED) {
-        fq_warn("vm.max_map_count is %llu: every open segment takes a mapping; raise it to %d or above "
-                "(sysctl vm.max_map_count=%d)", maps, MAPS_WANTED, MAPS_WANTED);
+        fq_warn(
+            "vm.max_map_count is %llu: every open segment takes a mapping; raise it to %d or above "
+            "(sysctl vm.max_map_count=%d)",
+            maps, MAPS_WANTED, MAPS_WANTED);
     }
 }
 

@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "wire/protocol.h"
 
-/* Raises the limit on open files to what is allowed, ignores SIGPIPE, and logs the limits that bound how
- * many segments and connections there can be. */
+/* Raises the limit on open files to what is allowed, ignores SIGPIPE, and logs the limits that
+ * bound how many segments and connections there can be. */
 void fq_host_prepare(void);
 
 /* The kernel's boot id: the same for all processes of one boot of one host. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See housekeeper.h. Requests about topics are in admin.c; this file moves tasks, feeds the calendar, keeps
- * snapshots, and is the thread.
+ * See housekeeper.h. Requests about topics are in admin.c; this file moves tasks, feeds the
+ * calendar, keeps snapshots, and is the thread.
  *
- * Nothing that fails here is fatal: what meta.pool refuses is derived from the logs (the calendar is dropped
- * and grows again, a snapshot is taken again), and is counted.
+ * Nothing that fails here is fatal: what meta.pool refuses is derived from the logs (the calendar
+ * is dropped and grows again, a snapshot is taken again), and is counted.
  */
 #include "housekeeper.h"
 
@@ -62,7 +62,8 @@ static struct fq_task *spec_task(struct fq_housekeeper *hk, enum fq_task_type ty
 }
 
 /* One task for each shard, or none at all. */
-static int broadcast(struct fq_housekeeper *hk, enum fq_task_type type, const struct fq_topic *topic)
+static int broadcast(struct fq_housekeeper *hk, enum fq_task_type type,
+                     const struct fq_topic *topic)
 {
     struct fq_task *tasks[FQ_LIMIT_SHARDS];
     for (unsigned i = 0; i < hk->shards_count; i++) {
@@ -123,7 +124,8 @@ int fq_housekeeper_serve(struct fq_housekeeper *hk, struct fq_topic *topic, stru
     if (code == 0) {
         code = broadcast(hk, FQ_TASK_SERVE, topic);
     }
-    return code == 0 ? 0 : fq_err_set(err, code, "topic \"%s\": no memory to serve it", topic->name);
+    return code == 0 ? 0
+                     : fq_err_set(err, code, "topic \"%s\": no memory to serve it", topic->name);
 }
 
 int fq_housekeeper_configure(struct fq_housekeeper *hk, struct fq_topic *topic, struct fq_err *err)
@@ -236,7 +238,7 @@ struct calendar_run { /* consecutive items of one partition */
     struct fq_meta_key key;
     struct fq_calendar_mark marks[CALENDAR_BATCH];
     size_t marks_count;
-    int64_t complete_to;   /* -1: nothing to declare */
+    int64_t complete_to; /* -1: nothing to declare */
 };
 
 static int calendar_change(struct fq_housekeeper *hk, const struct calendar_run *run,
@@ -248,7 +250,8 @@ static int calendar_change(struct fq_housekeeper *hk, const struct calendar_run 
         return code;
     }
     if (!cut) {
-        code = fq_calendar_apply(meta, &run->key, run->marks, run->marks_count, run->complete_to, NULL);
+        code = fq_calendar_apply(meta, &run->key, run->marks, run->marks_count, run->complete_to,
+                                 NULL);
     } else {
         switch (cut->cut) {
         case FQ_CALENDAR_TRIM: code = fq_calendar_trim(meta, &run->key, cut->offset, NULL); break;
@@ -265,8 +268,8 @@ static int calendar_change(struct fq_housekeeper *hk, const struct calendar_run 
     return meta->ops->commit(meta);
 }
 
-/* A calendar that cannot be changed is dropped: it starts again with the next mark, and queries go by
- * the chunks until then. */
+/* A calendar that cannot be changed is dropped: it starts again with the next mark, and queries go
+ * by the chunks until then. */
 static void calendar_apply(struct fq_housekeeper *hk, const struct calendar_run *run,
                            const struct fq_calendar_item *cut)
 {
@@ -294,8 +297,8 @@ static void flush_run(struct fq_housekeeper *hk, struct calendar_run *run)
 static void add_item(struct fq_housekeeper *hk, struct calendar_run *run,
                      const struct fq_calendar_item *item)
 {
-    bool is_same = fq_uuid_equal(&run->key.topic_id, &item->topic_id) &&
-                   run->key.partition == item->partition;
+    bool is_same =
+        fq_uuid_equal(&run->key.topic_id, &item->topic_id) && run->key.partition == item->partition;
     if (!is_same || run->marks_count == CALENDAR_BATCH || item->kind == FQ_CALENDAR_ITEM_CUT) {
         flush_run(hk, run);
     }
@@ -351,8 +354,9 @@ static void store_snapshot(struct fq_housekeeper *hk, struct fq_task *task)
         }
     }
     if (code != 0) {
-        fq_warn("meta.pool: a snapshot of producers is not kept (%s); the next start reads more log",
-                fq_err_describe(code));
+        fq_warn(
+            "meta.pool: a snapshot of producers is not kept (%s); the next start reads more log",
+            fq_err_describe(code));
     } else {
         fq_count(&hk->counters, FQ_COUNT_META_SNAPSHOTS);
     }
@@ -364,7 +368,8 @@ static void make_ring(struct fq_housekeeper *hk, struct fq_task *task)
     struct fq_err err;
     task->status = fq_region_create(task->region_bytes, FQ_REGION_MIRRORED, &task->region, &err);
     if (task->status != 0) {
-        fq_warn("a producer window of %llu bytes: %s", (unsigned long long)task->region_bytes, err.text);
+        fq_warn("a producer window of %llu bytes: %s", (unsigned long long)task->region_bytes,
+                err.text);
     }
     fq_housekeeper_send(hk, task->shard, task);
 }
@@ -460,8 +465,8 @@ static void sleep_until_work(struct fq_housekeeper *hk)
                    atomic_load_explicit(&hk->stop, memory_order_acquire) == 0;
     if (is_idle) {
         int64_t now_us = fq_mono_us();
-        int64_t deadline_us = has_waiting(hk) ? now_us + 1000
-                                              : fq_store_next_deadline_us(hk->params.store);
+        int64_t deadline_us =
+            has_waiting(hk) ? now_us + 1000 : fq_store_next_deadline_us(hk->params.store);
         (void)epoll_wait(hk->epoll_fd, events, 2, fq_deadline_poll_ms(now_us, deadline_us));
     }
     fq_store_wake_disarm(hk->params.store);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The housekeeper: one thread for everything that may take its time. It drives the store (prepared
- * segments, recycling, unlinking), owns meta.pool, the coordinator and the calendar, answers requests
- * about topics, and passes tasks on between shards.
+ * segments, recycling, unlinking), owns meta.pool, the coordinator and the calendar, answers
+ * requests about topics, and passes tasks on between shards.
  *
- * Before the threads start, fq_housekeeper_distribute tells the shards what they serve and has them open
- * the partitions that hold data; `opens_left` counts down as they report.
+ * Before the threads start, fq_housekeeper_distribute tells the shards what they serve and has them
+ * open the partitions that hold data; `opens_left` counts down as they report.
  */
 #ifndef FQ_BROKER_HOUSEKEEPER_H
 #define FQ_BROKER_HOUSEKEEPER_H
@@ -40,8 +40,8 @@ struct fq_housekeeper_params {
     const struct fq_shard_link *shards; /* options->shards of them */
     const struct fq_counters *acceptor_counters;
     const _Atomic uint64_t *refused_hellos; /* by the listeners */
-    uint16_t tcp_port;                  /* 0: no tcp listener */
-    struct fq_wake *started;            /* signalled when opens_left reaches 0 */
+    uint16_t tcp_port;                      /* 0: no tcp listener */
+    struct fq_wake *started;                /* signalled when opens_left reaches 0 */
 };
 
 struct fq_housekeeper {
@@ -71,10 +71,10 @@ void fq_housekeeper_stop(struct fq_housekeeper *hk);
 
 /* A topic's run-time half, at fq_topic.context. */
 struct fq_served {
-    struct fq_gauges **gauges;       /* one per partition */
+    struct fq_gauges **gauges; /* one per partition */
     uint32_t count;
-    unsigned removals_left;          /* shards that have not closed it yet */
-    struct fq_task *deletion;        /* the request that waits for that; may be NULL */
+    unsigned removals_left;   /* shards that have not closed it yet */
+    struct fq_task *deletion; /* the request that waits for that; may be NULL */
 };
 
 /* admin.c: answers, or sends on, a request. Consumes the task. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One direction of tasks between two threads: a single-producer ring, a list on the sender's side for
- * what the ring has no room for, and the receiver's wake-up. Sending never fails and never blocks.
+ * One direction of tasks between two threads: a single-producer ring, a list on the sender's side
+ * for what the ring has no room for, and the receiver's wake-up. Sending never fails and never
+ * blocks.
  */
 #ifndef FQ_BROKER_MAILBOX_H
 #define FQ_BROKER_MAILBOX_H
@@ -12,7 +13,7 @@
 
 struct fq_mailbox {
     struct fq_spsc ring;
-    struct fq_wake *receiver;          /* borrowed */
+    struct fq_wake *receiver;               /* borrowed */
     struct fq_task *waiting, **waiting_end; /* the sender's */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * flashqd: arguments, configuration, signals. The main thread accepts connections until SIGTERM or SIGINT,
- * then stops the broker in order; a second signal ends the process at once.
+ * flashqd: arguments, configuration, signals. The main thread accepts connections until SIGTERM or
+ * SIGINT, then stops the broker in order; a second signal ends the process at once.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -44,7 +44,8 @@ static void print_help(void)
         const struct fq_conf_key *key = &fq_options_table.keys[i];
         (void)printf("  %s (%s; default %s)\n      %s\n", key->name,
                      fq_conf_accepts(key, accepts, sizeof accepts),
-                     fq_conf_get(key, &defaults, value, sizeof value)[0] ? value : "empty", key->help);
+                     fq_conf_get(key, &defaults, value, sizeof value)[0] ? value : "empty",
+                     key->help);
     }
 }
 
@@ -117,8 +118,8 @@ static int take_signal(int fd)
 /* When the first signal came; for the handler below. */
 static int64_t stopping_since_us;
 
-/* `timeout` and service managers may send the first signal twice, to the process and to its group: what
- * follows at once is the same signal. */
+/* `timeout` and service managers may send the first signal twice, to the process and to its group:
+ * what follows at once is the same signal. */
 #define SAME_SIGNAL_US 200000
 
 static void end_at_once(int signal_number)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * flashqd's keys: one table drives the configuration file, --set, --help and the check of the commented
- * reference config/flashqd.yaml.
+ * flashqd's keys: one table drives the configuration file, --set, --help and the check of the
+ * commented reference config/flashqd.yaml.
  */
 #ifndef FQ_BROKER_OPTIONS_H
 #define FQ_BROKER_OPTIONS_H
@@ -23,9 +23,9 @@ struct fq_options {
     char listen_shm[108];
     char advertised_host[FQ_LIMIT_HOST_BYTES + 1];
     int64_t connections_max;
-    int64_t shards;                  /* 0: one per core */
+    int64_t shards; /* 0: one per core */
     int64_t spin_us;
-    int64_t flush;                   /* enum fq_flush */
+    int64_t flush; /* enum fq_flush */
     int64_t log_segment_bytes;
     int64_t log_prepared_bytes;
     int64_t meta_pool_bytes;
@@ -37,13 +37,13 @@ struct fq_options {
     int64_t timestamp_max_ahead_ms;
     int64_t partitions_default;
     bool topic_auto_create;
-    int64_t log_level;               /* enum fq_log_level */
+    int64_t log_level; /* enum fq_log_level */
 };
 
 extern const struct fq_conf_table fq_options_table;
 
-/* What one key alone cannot tell: exposure of the listener, sizes that must fit each other. Fills in
- * what is "auto" (shards, listen.shm). CONFIG with a text that names the keys. */
+/* What one key alone cannot tell: exposure of the listener, sizes that must fit each other. Fills
+ * in what is "auto" (shards, listen.shm). CONFIG with a text that names the keys. */
 int fq_options_check(struct fq_options *options, struct fq_err *err);
 
 /* The defaults of topics that follow from the broker's keys. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See shard.h. One step: arrivals, tasks, fabrics (which take batches as notifies come), one round over the
- * partitions that were appended to, then the sessions (acknowledgements, wake-ups), then work off
- * the path. A step that did nothing for spin.us is followed by sleep.
+ * See shard.h. One step: arrivals, tasks, fabrics (which take batches as notifies come), one round
+ * over the partitions that were appended to, then the sessions (acknowledgements, wake-ups), then
+ * work off the path. A step that did nothing for spin.us is followed by sleep.
  */
 #include "shard.h"
 
@@ -17,9 +17,9 @@
 #include "base/log.h"
 #include "wire/protocol_codec.h"
 
-#define ARRIVALS_MAX 256
-#define EVENTS_PER_POLL 256
-#define STOP_WITHIN_US 2000000
+#define ARRIVALS_MAX     256
+#define EVENTS_PER_POLL  256
+#define STOP_WITHIN_US   2000000
 #define CALENDAR_WAKE_US 10000
 
 /* ---- what partitions and sessions ask ------------------------------------------------------- */
@@ -159,7 +159,8 @@ void fq_shard_fini(struct fq_shard *shard)
 {
     struct fq_arrival arrival;
     while (shard->arrivals.items && fq_spsc_pop(&shard->arrivals, &arrival)) {
-        fq_incoming_reject(arrival.incoming, FLASHQ_ERR_SHUTTING_DOWN, "the broker is shutting down");
+        fq_incoming_reject(arrival.incoming, FLASHQ_ERR_SHUTTING_DOWN,
+                           "the broker is shutting down");
     }
     fq_spsc_fini(&shard->arrivals);
     if (shard->sessions.hosted) {
@@ -331,7 +332,8 @@ static void take_task(struct fq_shard *shard, struct fq_task *task)
     switch (task->type) {
     case FQ_TASK_SERVE:
         if (fq_hosted_serve(&shard->hosted, task->spec) != 0) {
-            fq_error("shard %u: no memory to serve topic %s", shard->params.index, task->spec->name);
+            fq_error("shard %u: no memory to serve topic %s", shard->params.index,
+                     task->spec->name);
         }
         break;
     case FQ_TASK_CONFIGURE: fq_hosted_configure(&shard->hosted, task->spec); break;
@@ -343,9 +345,7 @@ static void take_task(struct fq_shard *shard, struct fq_task *task)
         return;
     case FQ_TASK_ANSWER:
     case FQ_TASK_RING:
-    case FQ_TASK_CALENDAR:
-        fq_sessions_on_task(&shard->sessions, task, shard->now_us);
-        return;
+    case FQ_TASK_CALENDAR: fq_sessions_on_task(&shard->sessions, task, shard->now_us); return;
     case FQ_TASK_REQUEST:
     case FQ_TASK_SNAPSHOT: break; /* never sent this way */
     }
@@ -373,7 +373,8 @@ static unsigned poll_fabrics(struct fq_shard *shard)
         int count = fq_fabric_poll(shard->fabrics[i], events, EVENTS_PER_POLL);
         if (count < 0) {
             fq_error("shard %u: the %s fabric failed: %s", shard->params.index,
-                     fq_transport_name(fq_fabric_transport(shard->fabrics[i])), fq_err_describe(count));
+                     fq_transport_name(fq_fabric_transport(shard->fabrics[i])),
+                     fq_err_describe(count));
             abort(); /* nothing can be served over it any more; a restart can */
         }
         for (int e = 0; e < count; e++) {
@@ -449,7 +450,8 @@ unsigned fq_shard_step(struct fq_shard *shard, int64_t now_us)
     size_t sessions_after = fq_sessions_count(&shard->sessions);
     if (sessions_after < sessions_before) {
         (void)atomic_fetch_sub_explicit(shard->params.connections,
-                                        (int)(sessions_before - sessions_after), memory_order_relaxed);
+                                        (int)(sessions_before - sessions_after),
+                                        memory_order_relaxed);
     }
     (void)fq_mailbox_flush(shard->params.to_housekeeper);
     wake_for_calendar(shard);
@@ -501,8 +503,8 @@ static bool has_work(struct fq_shard *shard)
 static void sleep_until_work(struct fq_shard *shard)
 {
     fq_wake_arm(&shard->wake);
-    /* Once more, now that a signal cannot be missed: what a starved or syncing partition waits for may
-     * have come just before. (A poll disarms the fabrics, so those are armed after it.) */
+    /* Once more, now that a signal cannot be missed: what a starved or syncing partition waits for
+     * may have come just before. (A poll disarms the fabrics, so those are armed after it.) */
     bool can_sleep = fq_shard_step(shard, fq_mono_us()) == 0;
     for (unsigned i = 0; i < shard->fabrics_count && can_sleep; i++) {
         can_sleep &= fq_fabric_arm(shard->fabrics[i]) == 0;
@@ -510,7 +512,8 @@ static void sleep_until_work(struct fq_shard *shard)
     if (can_sleep && !has_work(shard) &&
         atomic_load_explicit(&shard->is_finished, memory_order_relaxed) == 0) {
         struct epoll_event events[FQ_SHARD_FABRICS_MAX + 1];
-        int64_t deadline_us = shard->is_closed ? shard->now_us + 1000 : fq_shard_next_deadline_us(shard);
+        int64_t deadline_us =
+            shard->is_closed ? shard->now_us + 1000 : fq_shard_next_deadline_us(shard);
         int timeout_ms = fq_deadline_poll_ms(fq_mono_us(), deadline_us);
         (void)epoll_wait(shard->epoll_fd, events, FQ_SHARD_FABRICS_MAX + 1, timeout_ms);
         fq_count(&shard->counters, FQ_COUNT_WAKES);

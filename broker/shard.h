@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A shard: one thread, the partitions it owns, the connections that asked for it. Everything it does is in
- * fq_shard_step; fq_shard_run adds the spinning and sleeping.
+ * A shard: one thread, the partitions it owns, the connections that asked for it. Everything it
+ * does is in fq_shard_step; fq_shard_run adds the spinning and sleeping.
  *
- * Life: init, (serve and open tasks), run or step until is_finished, fini. Stopping: fq_shard_stop from any
- * thread; the shard says goodbye, finishes acknowledgements within STOP_WITHIN_US, closes its partitions
- * clean and hands their snapshots over; then it is finished.
+ * Life: init, (serve and open tasks), run or step until is_finished, fini. Stopping: fq_shard_stop
+ * from any thread; the shard says goodbye, finishes acknowledgements within STOP_WITHIN_US, closes
+ * its partitions clean and hands their snapshots over; then it is finished.
  */
 #ifndef FQ_BROKER_SHARD_H
 #define FQ_BROKER_SHARD_H
@@ -21,13 +21,13 @@
 #include "session/hosted.h"
 #include "session/session.h"
 
-#define FQ_SHARD_VIEWS 16384u /* lines of the view region: open partitions per shard */
+#define FQ_SHARD_VIEWS       16384u /* lines of the view region: open partitions per shard */
 #define FQ_SHARD_FABRICS_MAX 3
 
 /* What the acceptor hands over. */
 struct fq_arrival {
     struct fq_incoming *incoming;
-    uint16_t version;             /* agreed */
+    uint16_t version; /* agreed */
 };
 
 struct fq_shard_params {
@@ -38,9 +38,9 @@ struct fq_shard_params {
     const enum fq_transport *transports; /* one fabric each */
     unsigned transports_count;
     struct fq_mailbox *to_housekeeper, *from_housekeeper; /* the broker's */
-    struct fq_spsc *calendar;     /* of struct fq_calendar_item; the broker's */
+    struct fq_spsc *calendar; /* of struct fq_calendar_item; the broker's */
     struct fq_wake *housekeeper_wake;
-    _Atomic int *connections;     /* of the whole broker; taken by the acceptor, given back here */
+    _Atomic int *connections; /* of the whole broker; taken by the acceptor, given back here */
     struct fq_uuid cluster_id, boot_id;
     const char *shm_path;
     uint64_t window_bytes;
@@ -52,8 +52,8 @@ struct fq_shard_params {
 struct fq_shard {
     struct fq_shard_params params;
     struct fq_wake wake;
-    struct fq_spsc arrivals;      /* acceptor -> shard */
-    _Atomic int stop;             /* any thread -> shard */
+    struct fq_spsc arrivals; /* acceptor -> shard */
+    _Atomic int stop;        /* any thread -> shard */
     struct fq_counters counters;
     /* the shard's own */
     struct fq_fabric *fabrics[FQ_SHARD_FABRICS_MAX];
@@ -63,9 +63,9 @@ struct fq_shard {
     struct fq_session_host sessions;
     int epoll_fd;
     int64_t now_us;
-    int64_t stop_at_us;           /* INT64_MAX until it stops */
-    int64_t calendar_wake_at_us;  /* INT64_MAX: nothing was pushed since the last */
-    bool is_closed;               /* partitions are closed; snapshots may still wait to be sent */
+    int64_t stop_at_us;          /* INT64_MAX until it stops */
+    int64_t calendar_wake_at_us; /* INT64_MAX: nothing was pushed since the last */
+    bool is_closed;              /* partitions are closed; snapshots may still wait to be sent */
     _Atomic int is_finished;
 };
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator of a single broker: the catalogue in memory, in meta.pool and in the file `topic` of each
- * topic's folder.
+ * The coordinator of a single broker: the catalogue in memory, in meta.pool and in the file `topic`
+ * of each topic's folder.
  *
- * Order of a creation: the file, then meta.pool, then memory. Cut short, the next start finds the file
- * and completes it. Order of a deletion: meta.pool says "deleting", memory; when the partitions are
- * closed, the folder goes by one durable rename, then meta.pool forgets. Cut short after the first, the
- * next start goes on deleting. If meta.pool is full, the rename alone carries the deletion: deleting
- * needs no free byte.
+ * Order of a creation: the file, then meta.pool, then memory. Cut short, the next start finds the
+ * file and completes it. Order of a deletion: meta.pool says "deleting", memory; when the
+ * partitions are closed, the folder goes by one durable rename, then meta.pool forgets. Cut short
+ * after the first, the next start goes on deleting. If meta.pool is full, the rename alone carries
+ * the deletion: deleting needs no free byte.
  *
  * Thread: the housekeeper's.
  */
@@ -42,7 +42,7 @@ struct fq_topic *fq_embedded_find(struct fq_coord *coord, const char *name)
     struct fq_embedded *self = fq_embedded_of(coord);
     size_t at = lower_bound(self, name);
     return at < self->active_count && strcmp(self->active[at]->name, name) == 0 ? self->active[at]
-                                                                               : NULL;
+                                                                                : NULL;
 }
 
 static struct fq_topic *embedded_next(struct fq_coord *coord, const char *name)
@@ -124,7 +124,8 @@ int fq_embedded_file_put(struct fq_embedded *self, const struct fq_topic *topic,
 {
     char text[FQ_TOPIC_TEXT_BYTES_MAX];
     size_t length = fq_topic_encode(topic, text);
-    return fq_store_write_file(self->store, topic->name, &topic->id, FQ_EMBEDDED_TOPIC_FILE, text, length, err);
+    return fq_store_write_file(self->store, topic->name, &topic->id, FQ_EMBEDDED_TOPIC_FILE, text,
+                               length, err);
 }
 
 static struct fq_meta_key key_of(const struct fq_topic *topic)
@@ -161,7 +162,8 @@ static int meta_forget(struct fq_embedded *self, const struct fq_topic *topic)
     }
     for (int table = 0; table < FQ_META_TABLES && code == 0; table++) {
         if (table != FQ_META_SYSTEM) {
-            code = fq_meta_remove_all(self->meta, (enum fq_meta_table)table, &topic->id, UINT32_MAX);
+            code =
+                fq_meta_remove_all(self->meta, (enum fq_meta_table)table, &topic->id, UINT32_MAX);
         }
     }
     if (code != 0) {
@@ -312,8 +314,8 @@ static int embedded_partitions_add(struct fq_coord *coord, struct fq_topic *topi
     if (total > FQ_LIMIT_PARTITIONS_PER_TOPIC ||
         self->partitions_count + (total - topic->partitions) > FQ_LIMIT_PARTITIONS) {
         return fq_err_set(err, FLASHQ_ERR_LIMIT,
-                          "%u partitions are above the limit of %u per topic or of %u in all", total,
-                          FQ_LIMIT_PARTITIONS_PER_TOPIC, FQ_LIMIT_PARTITIONS);
+                          "%u partitions are above the limit of %u per topic or of %u in all",
+                          total, FQ_LIMIT_PARTITIONS_PER_TOPIC, FQ_LIMIT_PARTITIONS);
     }
     changed.partitions = total;
     return replace(self, topic, &changed, err);

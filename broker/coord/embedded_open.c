@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Start of the embedded coordinator: the catalogue from meta.pool, then from the topics' folders; what one
- * home has lost is restored from the other. Nothing is deleted, whatever is found; what fits nowhere is
- * reported and left alone.
+ * Start of the embedded coordinator: the catalogue from meta.pool, then from the topics' folders;
+ * what one home has lost is restored from the other. Nothing is deleted, whatever is found; what
+ * fits nowhere is reported and left alone.
  *
  * Thread: the housekeeper's, before there are others.
  */
@@ -67,8 +67,8 @@ static int admit_from_meta(void *context, const struct fq_meta_key *key, const v
         return 0;
     }
     if (!topic.is_deleting && fq_embedded_find(&opening->self->coord, topic.name)) {
-        fq_warn("meta.pool: two topics are named \"%s\"; the one with id %s is left alone", topic.name,
-                fq_uuid_to_text(&topic.id, id));
+        fq_warn("meta.pool: two topics are named \"%s\"; the one with id %s is left alone",
+                topic.name, fq_uuid_to_text(&topic.id, id));
         return 0;
     }
     opening->code = admit(opening->self, &topic);
@@ -132,9 +132,10 @@ static int admit_from_disk(void *context, const char *name, const struct fq_uuid
     }
     if (fq_topic_name_check(topic.name, strlen(topic.name), NULL) != 0 ||
         fq_embedded_find(&self->coord, topic.name)) {
-        fq_warn("the folder of topic id %s has no description that is readable and its name \"%s\" is "
-                "taken; it is left alone",
-                fq_uuid_to_text(id, id_text), topic.name);
+        fq_warn(
+            "the folder of topic id %s has no description that is readable and its name \"%s\" is "
+            "taken; it is left alone",
+            fq_uuid_to_text(id, id_text), topic.name);
         return 0;
     }
     if (partitions_on_disk > topic.partitions) {
@@ -184,8 +185,8 @@ static int load_cluster_id(struct fq_embedded *self, struct fq_err *err)
     self->cluster_id = fq_uuid_random();
     int code = ops->begin(self->meta);
     if (code == 0) {
-        code = ops->put(self->meta, FQ_META_SYSTEM, &key, &self->cluster_id, sizeof self->cluster_id,
-                        err);
+        code = ops->put(self->meta, FQ_META_SYSTEM, &key, &self->cluster_id,
+                        sizeof self->cluster_id, err);
         if (code != 0) {
             ops->abort(self->meta);
         } else {
@@ -209,7 +210,8 @@ int fq_coord_open_embedded(const struct fq_embedded_params *params, struct fq_co
     struct opening opening = {.self = self};
     int code = load_cluster_id(self, err);
     if (code == 0) {
-        (void)self->meta->ops->visit(self->meta, FQ_META_CATALOGUE, NULL, admit_from_meta, &opening);
+        (void)self->meta->ops->visit(self->meta, FQ_META_CATALOGUE, NULL, admit_from_meta,
+                                     &opening);
         code = opening.code;
     }
     if (code == 0) {

@@ -18,33 +18,52 @@ enum { APPEND_STAGED = 0, APPEND_DIRECT = 1 };
 
 static const struct fq_conf_word ahead_words[] = {{"off", -1}, {NULL, 0}};
 static const struct fq_conf_word unlimited_words[] = {{"unlimited", 0}, {NULL, 0}};
-static const struct fq_conf_word durability_words[] = {
-    {"persisted", 0}, {"memory", 1}, {NULL, 0}};
+static const struct fq_conf_word durability_words[] = {{"persisted", 0}, {"memory", 1}, {NULL, 0}};
 static const struct fq_conf_word append_words[] = {
     {"staged", APPEND_STAGED}, {"direct", APPEND_DIRECT}, {NULL, 0}};
 
 static const struct fq_conf_key keys[] = {
-    {.name = "timestamp.max.ahead", .type = FQ_CONF_DURATION_MS, .default_value = "1h",
-     .min = 0, .max = INT64_MAX / 1000, .words = ahead_words,
+    {.name = "timestamp.max.ahead",
+     .type = FQ_CONF_DURATION_MS,
+     .default_value = "1h",
+     .min = 0,
+     .max = INT64_MAX / 1000,
+     .words = ahead_words,
      .offset = offsetof(struct fq_topic_config, timestamp_max_ahead_ms),
      .help = "how far a record's timestamp may be ahead of the broker's clock"},
-    {.name = "segment.bytes", .type = FQ_CONF_BYTES, .default_value = "64MiB",
-     .min = FQ_LIMIT_SEGMENT_BYTES_MIN, .max = (int64_t)FQ_LIMIT_SEGMENT_BYTES_MAX,
+    {.name = "segment.bytes",
+     .type = FQ_CONF_BYTES,
+     .default_value = "64MiB",
+     .min = FQ_LIMIT_SEGMENT_BYTES_MIN,
+     .max = (int64_t)FQ_LIMIT_SEGMENT_BYTES_MAX,
      .offset = offsetof(struct fq_topic_config, segment_bytes),
      .help = "the most a segment of the log grows to"},
-    {.name = "retention.bytes", .type = FQ_CONF_BYTES, .default_value = "unlimited",
-     .min = 0, .max = INT64_MAX, .words = unlimited_words,
+    {.name = "retention.bytes",
+     .type = FQ_CONF_BYTES,
+     .default_value = "unlimited",
+     .min = 0,
+     .max = INT64_MAX,
+     .words = unlimited_words,
      .offset = offsetof(struct fq_topic_config, retention_bytes),
      .help = "the size of a partition above which its oldest segments are removed"},
-    {.name = "message.max.bytes", .type = FQ_CONF_BYTES, .default_value = "1MiB",
-     .aliases = "max.message.bytes", .min = FQ_LIMIT_MESSAGE_MAX_BYTES_MIN,
+    {.name = "message.max.bytes",
+     .type = FQ_CONF_BYTES,
+     .default_value = "1MiB",
+     .aliases = "max.message.bytes",
+     .min = FQ_LIMIT_MESSAGE_MAX_BYTES_MIN,
      .max = FQ_LIMIT_MESSAGE_MAX_BYTES_MAX,
      .offset = offsetof(struct fq_topic_config, message_max_bytes),
      .help = "the largest record: key, value and headers"},
-    {.name = "durability", .type = FQ_CONF_CHOICE, .default_value = "persisted",
-     .words = durability_words, .offset = offsetof(struct fq_topic_config, durability),
+    {.name = "durability",
+     .type = FQ_CONF_CHOICE,
+     .default_value = "persisted",
+     .words = durability_words,
+     .offset = offsetof(struct fq_topic_config, durability),
      .help = "what an acknowledgement means: persisted, or in the broker's memory only"},
-    {.name = "append", .type = FQ_CONF_CHOICE, .default_value = "staged", .words = append_words,
+    {.name = "append",
+     .type = FQ_CONF_CHOICE,
+     .default_value = "staged",
+     .words = append_words,
      .offset = offsetof(struct fq_topic_config, append),
      .help = "how batches reach the log; fixed at creation"},
 };
@@ -106,8 +125,9 @@ size_t fq_topic_encode(const struct fq_topic *topic, char out[FQ_TOPIC_TEXT_BYTE
     size_t used = (size_t)snprintf(
         out, FQ_TOPIC_TEXT_BYTES_MAX,
         "%sname %s\nid %s\npartitions %u\nreplicas %u\nfirst-shard %u\ncreated-ms %lld\nstate %s\n",
-        first_line, topic->name, fq_uuid_to_text(&topic->id, id), topic->partitions, topic->replicas,
-        topic->first_shard, (long long)topic->created_ms, topic->is_deleting ? "deleting" : "active");
+        first_line, topic->name, fq_uuid_to_text(&topic->id, id), topic->partitions,
+        topic->replicas, topic->first_shard, (long long)topic->created_ms,
+        topic->is_deleting ? "deleting" : "active");
     for (size_t i = 0; i < KEYS_COUNT; i++) {
         if ((topic->settings.set_mask & 1u << i) != 0) {
             used += (size_t)snprintf(
@@ -201,10 +221,12 @@ int fq_topic_decode(const void *bytes, size_t length, struct fq_topic *ret, stru
     }
     text[covered] = '\0';
     fq_conf_defaults(&fq_topic_config_table, &topic.settings.values);
-    for (char *line = text + sizeof first_line - 1, *end; (end = strchr(line, '\n')); line = end + 1) {
+    for (char *line = text + sizeof first_line - 1, *end; (end = strchr(line, '\n'));
+         line = end + 1) {
         *end = '\0';
         if (!decode_line(&topic, line)) {
-            return fq_err_set(err, FLASHQ_ERR_CORRUPT, "topic description: wrong line \"%.80s\"", line);
+            return fq_err_set(err, FLASHQ_ERR_CORRUPT, "topic description: wrong line \"%.80s\"",
+                              line);
         }
     }
     if (topic.name[0] == '\0' || topic.partitions == 0 || topic.replicas == 0) {
@@ -220,9 +242,9 @@ const char *fq_uuid_to_text(const struct fq_uuid *id, char out[FQ_UUID_TEXT_BYTE
 {
     const uint8_t *b = id->bytes;
     (void)snprintf(out, FQ_UUID_TEXT_BYTES,
-                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-                   b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-                   b[15]);
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
     return out;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a topic is, beside its records: a name, an id, a number of partitions and the settings that
- * differ from the broker's. One text form serves as the catalogue's value in meta.pool and as the file
- * `topic` in the topic's directory:
+ * differ from the broker's. One text form serves as the catalogue's value in meta.pool and as the
+ * file `topic` in the topic's directory:
  *
  *     flashq-topic 1
  *     name events
@@ -33,10 +33,10 @@
 struct fq_topic_config {
     int64_t timestamp_max_ahead_ms; /* -1: off */
     int64_t segment_bytes;
-    int64_t retention_bytes;        /* 0: unlimited */
+    int64_t retention_bytes; /* 0: unlimited */
     int64_t message_max_bytes;
-    int64_t durability;             /* 0 persisted, 1 memory, as on the wire */
-    int64_t append;                 /* 0 staged, 1 direct, as on the wire */
+    int64_t durability; /* 0 persisted, 1 memory, as on the wire */
+    int64_t append;     /* 0 staged, 1 direct, as on the wire */
 };
 extern const struct fq_conf_table fq_topic_config_table;
 
@@ -45,8 +45,8 @@ struct fq_topic_settings {
     uint32_t set_mask; /* bit i: key i of the table is the topic's own */
 };
 
-/* Changes one key; an empty value resets it. CONFIG with a suggestion, UNSUPPORTED for append=direct,
- * LIMIT when message.max.bytes is above the broker's. */
+/* Changes one key; an empty value resets it. CONFIG with a suggestion, UNSUPPORTED for
+ * append=direct, LIMIT when message.max.bytes is above the broker's. */
 int fq_topic_settings_set(struct fq_topic_settings *settings, const struct fq_topic_config *broker,
                           const char *key, const char *value, struct fq_err *err);
 /* The values in force: the topic's own over the broker's. */
@@ -57,13 +57,14 @@ struct fq_topic {
     char name[FQ_LIMIT_TOPIC_NAME_BYTES + 1];
     struct fq_uuid id;
     uint32_t partitions, replicas;
-    uint32_t first_shard;     /* partition i lives on shard (first_shard + i) % shards */
+    uint32_t first_shard; /* partition i lives on shard (first_shard + i) % shards */
     int64_t created_ms;
     bool is_deleting;
     struct fq_topic_settings settings;
-    uint32_t partitions_on_disk; /* not stored: folders found at start, so lower ones may hold data */
-    bool has_folder;          /* not stored */
-    void *context;            /* not stored: the housekeeper's */
+    uint32_t
+        partitions_on_disk; /* not stored: folders found at start, so lower ones may hold data */
+    bool has_folder;        /* not stored */
+    void *context;          /* not stored: the housekeeper's */
 };
 
 static inline uint32_t fq_topic_shard(const struct fq_topic *topic, uint32_t partition,

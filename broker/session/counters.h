@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The broker's counters. Each thread counts in a set of its own (one writer, relaxed stores, no shared
- * line), whoever is asked adds the sets up. Names are dotted and append-only: dashboards live on them.
+ * The broker's counters. Each thread counts in a set of its own (one writer, relaxed stores, no
+ * shared line), whoever is asked adds the sets up. Names are dotted and append-only: dashboards
+ * live on them.
  */
 #ifndef FQ_SESSION_COUNTERS_H
 #define FQ_SESSION_COUNTERS_H
@@ -13,12 +14,12 @@
 
 /* X(symbol, name) */
 #define FQ_COUNTER_LIST(X)                                                                         \
-    X(SESSIONS_OPEN, "connections.open") /* goes down again */                                        \
-    X(SESSIONS_ACCEPTED_SHM, "connections.accepted.shm")                                              \
-    X(SESSIONS_ACCEPTED_TCP, "connections.accepted.tcp")                                              \
-    X(SESSIONS_ACCEPTED_RDMA, "connections.accepted.rdma")                                            \
-    X(SESSIONS_REFUSED, "connections.refused")                                                        \
-    X(SESSIONS_CLOSED, "connections.closed")                                                          \
+    X(SESSIONS_OPEN, "connections.open") /* goes down again */                                     \
+    X(SESSIONS_ACCEPTED_SHM, "connections.accepted.shm")                                           \
+    X(SESSIONS_ACCEPTED_TCP, "connections.accepted.tcp")                                           \
+    X(SESSIONS_ACCEPTED_RDMA, "connections.accepted.rdma")                                         \
+    X(SESSIONS_REFUSED, "connections.refused")                                                     \
+    X(SESSIONS_CLOSED, "connections.closed")                                                       \
     X(REQUESTS, "requests")                                                                        \
     X(REQUESTS_FAILED, "requests.failed")                                                          \
     X(HEARTBEATS, "heartbeats")                                                                    \
@@ -61,7 +62,7 @@
     X(BAD_FRAME, "bad_input.frame") /* outside a window, without the right, malformed */           \
     X(FABRIC_MESSAGES_IN, "fabric.messages_in")                                                    \
     X(FABRIC_NOTIFIES_IN, "fabric.notifies_in")                                                    \
-    X(FABRIC_WRITE_BYTES_IN, "fabric.write_bytes_in") /* tcp: over shm the peer writes itself */    \
+    X(FABRIC_WRITE_BYTES_IN, "fabric.write_bytes_in") /* tcp: over shm the peer writes itself */   \
     X(FABRIC_READ_BYTES_IN, "fabric.read_bytes_in")                                                \
     X(FABRIC_WAKES_PAID, "fabric.wakes_paid")                                                      \
     X(FABRIC_AGAIN, "fabric.again")                                                                \
@@ -75,9 +76,10 @@ enum fq_counter_id {
         FQ_COUNT_NAMED
 };
 
-/* Refused batches by reason follow the named ones: "append.refused.timestamp", ...; the last is "other". */
+/* Refused batches by reason follow the named ones: "append.refused.timestamp", ...; the last is
+ * "other". */
 #define FQ_COUNT_REASONS 13
-#define FQ_COUNTERS (FQ_COUNT_NAMED + FQ_COUNT_REASONS)
+#define FQ_COUNTERS      (FQ_COUNT_NAMED + FQ_COUNT_REASONS)
 
 struct fq_counters {
     _Alignas(64) _Atomic int64_t values[FQ_COUNTERS];

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define GENERATION_LAST 0xfffeu /* so that no handle is FQ_HANDLE_NONE */
-#define INDEX_NONE 0xffffu
+#define INDEX_NONE      0xffffu
 
 void fq_handles_init(struct fq_handles *handles, uint32_t count_max)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers for things that come and go: sessions of a shard, slots and readers of a session. A number is
- * never given twice, so that what arrives late for something gone is recognised as late: the low 16 bits
- * are an index, the high 16 how often that index was used before. An index that was used 65,535 times
- * is retired. Looking up costs two loads. One thread.
+ * Numbers for things that come and go: sessions of a shard, slots and readers of a session. A
+ * number is never given twice, so that what arrives late for something gone is recognised as late:
+ * the low 16 bits are an index, the high 16 how often that index was used before. An index that was
+ * used 65,535 times is retired. Looking up costs two loads. One thread.
  */
 #ifndef FQ_SESSION_HANDLES_H
 #define FQ_SESSION_HANDLES_H
@@ -15,8 +15,8 @@
 #define FQ_HANDLE_NONE UINT32_MAX /* never given: FQ_ACK_NOTIFY_IMM is this number too */
 
 struct fq_handle_item {
-    void *object;         /* NULL: free */
-    uint16_t generation;  /* of the object, or of the next one */
+    void *object;        /* NULL: free */
+    uint16_t generation; /* of the object, or of the next one */
     uint16_t next_free;
 };
 
@@ -25,14 +25,15 @@ struct fq_handles {
     uint32_t used, capacity; /* items ever used; allocated */
     uint32_t count;          /* objects */
     uint32_t count_max;
-    uint32_t first_free;     /* index, or FQ_HANDLE_NONE */
+    uint32_t first_free; /* index, or FQ_HANDLE_NONE */
 };
 
 void fq_handles_init(struct fq_handles *handles, uint32_t count_max); /* count_max <= 65,535 */
 /* Forgets the numbers; the objects are the caller's. */
 void fq_handles_fini(struct fq_handles *handles);
 
-/* A number for `object` (not NULL), or FQ_HANDLE_NONE: count_max is reached or there is no memory. */
+/* A number for `object` (not NULL), or FQ_HANDLE_NONE: count_max is reached or there is no memory.
+ */
 uint32_t fq_handles_add(struct fq_handles *handles, void *object);
 void fq_handles_remove(struct fq_handles *handles, uint32_t handle);
 /* NULL: gone, or never given. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See hosted.h. Happy path: find, open once, touch after each append, a round per step. A partition that
- * cannot be opened stays KNOWN and the reason goes to whoever asked; the next use tries again. Lists
- * have room for every open partition before it opens, so that rounds never allocate.
+ * See hosted.h. Happy path: find, open once, touch after each append, a round per step. A partition
+ * that cannot be opened stays KNOWN and the reason goes to whoever asked; the next use tries again.
+ * Lists have room for every open partition before it opens, so that rounds never allocate.
  */
 #include "session/hosted.h"
 
@@ -14,17 +14,17 @@
 #include "base/log.h"
 #include "storage/log.h"
 
-#define OFF_PATH_PAUSE_US 100000
-#define OFF_PATH_PAUSE_BUSY_US 2000 /* while there is a backlog */
-#define SWEEP_PAUSE_US 60000000 /* for what only time brings: the expiry of producers */
-#define SNAPSHOT_LAG_BYTES (UINT64_C(64) << 20)
+#define OFF_PATH_PAUSE_US      100000
+#define OFF_PATH_PAUSE_BUSY_US 2000     /* while there is a backlog */
+#define SWEEP_PAUSE_US         60000000 /* for what only time brings: the expiry of producers */
+#define SNAPSHOT_LAG_BYTES     (UINT64_C(64) << 20)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
 int fq_hosted_table_init(struct fq_hosted_table *table, const struct fq_hosted_params *params)
 {
-    *table = (struct fq_hosted_table){.params = *params, .next_generation = 1,
-                                      .next_sweep_us = INT64_MAX};
+    *table = (struct fq_hosted_table){
+        .params = *params, .next_generation = 1, .next_sweep_us = INT64_MAX};
     table->scratch = malloc(params->batch_max_bytes);
     table->free_lines = calloc(params->views_count, sizeof *table->free_lines);
     if (!table->scratch || !table->free_lines) {
@@ -136,8 +136,9 @@ int fq_hosted_find(struct fq_hosted_table *table, const struct fq_uuid *topic_id
                           fq_uuid_to_text(topic_id, id));
     }
     if (index >= topic->partitions) {
-        return fq_err_set(err, FLASHQ_ERR_NOT_FOUND, "topic \"%s\" has %u partitions, 0 to %u, not %u",
-                          topic->name, topic->partitions, topic->partitions - 1, index);
+        return fq_err_set(err, FLASHQ_ERR_NOT_FOUND,
+                          "topic \"%s\" has %u partitions, 0 to %u, not %u", topic->name,
+                          topic->partitions, topic->partitions - 1, index);
     }
     if (!topic->hosted[index]) {
         return fq_err_set(err, FLASHQ_ERR_NOT_LEADER,
@@ -217,8 +218,8 @@ static bool host_calendar_mark(void *context, struct fq_partition *partition,
     return push_item(context, &item);
 }
 
-static bool host_calendar_cut(void *context, struct fq_partition *partition, enum fq_calendar_cut cut,
-                              int64_t offset)
+static bool host_calendar_cut(void *context, struct fq_partition *partition,
+                              enum fq_calendar_cut cut, int64_t offset)
 {
     struct fq_calendar_item item = {.kind = FQ_CALENDAR_ITEM_CUT, .cut = cut, .offset = offset};
     (void)partition;
@@ -246,7 +247,8 @@ static void publish_gauges(struct fq_hosted *hosted)
 {
     struct fq_partition *partition = hosted->partition;
     struct fq_gauges *gauges = hosted->gauges;
-    atomic_store_explicit(&gauges->log_start, fq_partition_log_start(partition), memory_order_relaxed);
+    atomic_store_explicit(&gauges->log_start, fq_partition_log_start(partition),
+                          memory_order_relaxed);
     atomic_store_explicit(&gauges->bytes, fq_log_bytes(fq_partition_log(partition)),
                           memory_order_relaxed);
     atomic_store_explicit(&gauges->state, hosted->offline, memory_order_relaxed);
@@ -271,7 +273,8 @@ int fq_hosted_open(struct fq_hosted *hosted, const struct fq_task *task, struct 
         return 0;
     }
     if (table->free_lines_count == 0) {
-        return fq_err_set(err, FLASHQ_ERR_LIMIT, "the limit of %u open partitions per shard is reached",
+        return fq_err_set(err, FLASHQ_ERR_LIMIT,
+                          "the limit of %u open partitions per shard is reached",
                           table->params.views_count);
     }
     if (reserve_lists(table) != 0) {
@@ -294,7 +297,8 @@ int fq_hosted_open(struct fq_hosted *hosted, const struct fq_task *task, struct 
                                          .view_generation = table->next_generation,
                                          .snapshot = task ? task->bytes : NULL,
                                          .snapshot_bytes = task ? task->bytes_length : 0,
-                                         .calendar_complete_to = task ? task->calendar_complete_to : 0};
+                                         .calendar_complete_to =
+                                             task ? task->calendar_complete_to : 0};
     int code = fq_partition_open(&params, &hosted->partition, err);
     if (code != 0) {
         hosted->partition = NULL;
@@ -439,15 +443,12 @@ static void tell(struct fq_hosted *hosted, enum fq_hosted_event event)
 /* True when it advanced. */
 static bool round_of(struct fq_hosted *hosted)
 {
-    struct fq_err why;
     int64_t before = hosted->high_watermark;
     hosted->high_watermark = fq_partition_commit_round(hosted->partition);
     bool has_advanced = hosted->high_watermark > before;
     if (hosted->offline == 0) {
-        hosted->offline = fq_partition_state(hosted->partition, &why);
+        hosted->offline = fq_partition_state(hosted->partition, NULL); /* which has logged it */
         if (hosted->offline != 0) {
-            fq_error("partition %u of \"%s\" is offline until the next start: %s", hosted->index,
-                     hosted->topic->name, why.text);
             fq_count(hosted->table->params.counters, FQ_COUNT_PARTITIONS_OFFLINE);
             publish_gauges(hosted);
             tell(hosted, FQ_HOSTED_OFFLINE);
@@ -511,7 +512,8 @@ static unsigned off_path_of(struct fq_hosted *hosted, bool *ret_again)
     int steps = fq_partition_off_path_step(hosted->partition);
     done += steps > 0 ? (unsigned)steps : 0;
     *ret_again = fq_partition_wants_off_path(hosted->partition);
-    if (fq_partition_snapshot_lag(hosted->partition) >= SNAPSHOT_LAG_BYTES && hosted->offline == 0) {
+    if (fq_partition_snapshot_lag(hosted->partition) >= SNAPSHOT_LAG_BYTES &&
+        hosted->offline == 0) {
         done += take_snapshot(hosted);
     }
     return done;

@@ -2,13 +2,13 @@
 /*
  * The consumer's side of a session: readers, the segments they hold, their wake-ups.
  *
- * A reader reads by itself: the view line and the windows on segments are all it needs. The broker hears of
- * it when it opens or closes a segment and when it is about to sleep. A held segment is pinned, so
- * it is neither recycled nor unmapped; when the log retires it the reader is told, and after
- * FQ_RETIRING_MS it is cut. Memory that a peer maps cannot be cut: unless the peer itself gave the
- * segment back, its application may still look at records there, so its bytes stay what they are for as
- * long as anybody maps them. A wake-up is one notify per arming, so what a client gets never exceeds
- * what it asked for.
+ * A reader reads by itself: the view line and the windows on segments are all it needs. The broker
+ * hears of it when it opens or closes a segment and when it is about to sleep. A held segment is
+ * pinned, so it is neither recycled nor unmapped; when the log retires it the reader is told, and
+ * after FQ_RETIRING_MS it is cut. Memory that a peer maps cannot be cut: unless the peer itself
+ * gave the segment back, its application may still look at records there, so its bytes stay what
+ * they are for as long as anybody maps them. A wake-up is one notify per arming, so what a client
+ * gets never exceeds what it asked for.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -111,16 +111,16 @@ int fq_reader_on_open(struct fq_session *session, const struct fq_msg *msg, stru
     }
     link_reader(reader, hosted);
     fq_count(session->host->counters, FQ_COUNT_READERS_OPEN);
-    struct fq_reader_open_answer answer = {
-        .reader = handle,
-        .view_line = hosted->view_line,
-        .view_generation = hosted->view_generation,
-        .log_start = fq_partition_log_start(hosted->partition),
-        .end = fq_partition_high_watermark(hosted->partition),
-        .leader_epoch = fq_partition_leader_epoch(hosted->partition)};
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_reader_open_answer(bytes, sizeof bytes, msg->correlation,
-                                                         &answer));
+    struct fq_reader_open_answer answer = {.reader = handle,
+                                           .view_line = hosted->view_line,
+                                           .view_generation = hosted->view_generation,
+                                           .log_start = fq_partition_log_start(hosted->partition),
+                                           .end = fq_partition_high_watermark(hosted->partition),
+                                           .leader_epoch =
+                                               fq_partition_leader_epoch(hosted->partition)};
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_reader_open_answer(bytes, sizeof bytes, msg->correlation, &answer));
     return 0;
 }
 
@@ -147,9 +147,9 @@ int fq_reader_on_close(struct fq_session *session, const struct fq_msg *msg, str
         return code;
     }
     close_reader(reader);
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_empty(bytes, sizeof bytes, FQ_MSG_READER_CLOSE, true,
-                                            msg->correlation));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_empty(bytes, sizeof bytes, FQ_MSG_READER_CLOSE, true, msg->correlation));
     return 0;
 }
 
@@ -235,9 +235,9 @@ int fq_reader_on_segment_open(struct fq_session *session, const struct fq_msg *m
     if (code != 0) {
         return code;
     }
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_segment_open_answer(bytes, sizeof bytes, msg->correlation,
-                                                          &answer));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_segment_open_answer(bytes, sizeof bytes, msg->correlation, &answer));
     return 0;
 }
 
@@ -258,9 +258,9 @@ int fq_reader_on_segment_close(struct fq_session *session, const struct fq_msg *
     if (held && --held->opens == 0) { /* it may have been cut meanwhile */
         release(reader, held);
     }
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_empty(bytes, sizeof bytes, FQ_MSG_SEGMENT_CLOSE, true,
-                                            msg->correlation));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_empty(bytes, sizeof bytes, FQ_MSG_SEGMENT_CLOSE, true, msg->correlation));
     return 0;
 }
 
@@ -382,13 +382,12 @@ void fq_reader_on_reset(struct fq_remote_reader *reader, int reason, bool is_gon
     struct fq_session *session = reader->session;
     struct fq_partition *partition = reader->hosted->partition;
     uint8_t bytes[128];
-    struct fq_reader_reset reset = {
-        .reader = reader->handle, .reason = reason,
-        .log_start = partition ? fq_partition_log_start(partition) : 0,
-        .end = partition ? fq_partition_high_watermark(partition) : 0};
+    struct fq_reader_reset reset = {.reader = reader->handle,
+                                    .reason = reason,
+                                    .log_start = partition ? fq_partition_log_start(partition) : 0,
+                                    .end = partition ? fq_partition_high_watermark(partition) : 0};
     fq_count(session->host->counters, FQ_COUNT_READERS_RESET);
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_reader_reset(bytes, sizeof bytes, 0, &reset));
+    fq_session_send_encoded(session, bytes, fq_encode_reader_reset(bytes, sizeof bytes, 0, &reset));
     if (is_gone) {
         release_all(reader);
         unlink_reader(reader);

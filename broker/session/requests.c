@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that need another thread: they go to the housekeeper as tasks that name the session by its
- * handle, and are answered whenever they come back, if the session is still there. A session has at
- * most FQ_SESSION_TASKS_MAX of them under way.
+ * Requests that need another thread: they go to the housekeeper as tasks that name the session by
+ * its handle, and are answered whenever they come back, if the session is still there. A session
+ * has at most FQ_SESSION_TASKS_MAX of them under way.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,8 @@ int fq_request_time_query(struct fq_session *session, const struct fq_msg *msg, 
     struct fq_task *task;
     int code = fq_decode_time_query(msg, &query, err);
     if (code == 0) {
-        code = fq_hosted_find(session->host->hosted, &query.topic_id, query.partition, &hosted, err);
+        code =
+            fq_hosted_find(session->host->hosted, &query.topic_id, query.partition, &hosted, err);
     }
     if (code == 0) {
         code = fq_hosted_open(hosted, NULL, err);
@@ -91,20 +92,21 @@ void fq_request_on_calendar(struct fq_session *session, struct fq_task *task)
     struct fq_err err;
     uint8_t bytes[256];
     fq_err_clear(&err);
-    int code = fq_hosted_find(session->host->hosted, &task->topic_id, task->partition, &hosted, &err);
+    int code =
+        fq_hosted_find(session->host->hosted, &task->topic_id, task->partition, &hosted, &err);
     if (code == 0) {
         code = fq_hosted_open(hosted, NULL, &err);
     }
     if (code == 0) { /* checks the log's bounds as they are now */
-        code = fq_partition_time_query(hosted->partition, task->query.timestamp_ms,
-                                       task->query.from_offset,
-                                       task->calendar.found ? &task->calendar : NULL, &answer, &err);
+        code = fq_partition_time_query(
+            hosted->partition, task->query.timestamp_ms, task->query.from_offset,
+            task->calendar.found ? &task->calendar : NULL, &answer, &err);
     }
     if (code != 0) {
         fq_session_refuse(session, &msg, code, err.text[0] ? err.text : NULL);
         return;
     }
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_time_query_answer(bytes, sizeof bytes, task->correlation,
-                                                        &answer));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_time_query_answer(bytes, sizeof bytes, task->correlation, &answer));
 }

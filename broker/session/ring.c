@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The producer's side of a session: taking batches and acknowledging them. Opening and closing are in
- * slots.c.
+ * The producer's side of a session: taking batches and acknowledging them. Opening and closing are
+ * in slots.c.
  *
- * Happy path: a notify names a slot; the batch at the ring's position goes to the slot's partition; once
- * the partition's high watermark has reached its end, one entry is written into the client's ring, and
- * one notify per step tells of all entries written in it.
+ * Happy path: a notify names a slot; the batch at the ring's position goes to the slot's partition;
+ * once the partition's high watermark has reached its end, one entry is written into the client's
+ * ring, and one notify per step tells of all entries written in it.
  *
- * Positions: every notify takes one batch from the ring, in notify order, whatever becomes of it; the
- * ring's position is the sum of the lengths modulo its size, so a length that cannot be believed ends
- * the connection. A batch that finds no prepared segment stays where it is, and so does all behind
- * it, until the store has made progress.
+ * Positions: every notify takes one batch from the ring, in notify order, whatever becomes of it;
+ * the ring's position is the sum of the lengths modulo its size, so a length that cannot be
+ * believed ends the connection. A batch that finds no prepared segment stays where it is, and so
+ * does all behind it, until the store has made progress.
  *
- * Credits: notifies not taken + batches not acknowledged + acknowledgements not posted never exceed the
- * entries of the client's ring, or the client is disconnected; so no entry is ever overwritten before
- * it was read, and nothing here is allocated per batch.
+ * Credits: notifies not taken + batches not acknowledged + acknowledgements not posted never exceed
+ * the entries of the client's ring, or the client is disconnected; so no entry is ever overwritten
+ * before it was read, and nothing here is allocated per batch.
  *
- * Refusals: a refused batch fails its slot; what follows on the slot is taken from the ring and answered
- * SLOT_FAILED. Acknowledgements of one slot keep their order.
+ * Refusals: a refused batch fails its slot; what follows on the slot is taken from the ring and
+ * answered SLOT_FAILED. Acknowledgements of one slot keep their order.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -46,7 +46,8 @@ void fq_ring_on_notify(struct fq_session *session, uint32_t slot)
                        slot);
         return;
     }
-    uint64_t out = ring->notifies_count + ring->pending_count + (ring->head.tail - ring->posted_tail);
+    uint64_t out =
+        ring->notifies_count + ring->pending_count + (ring->head.tail - ring->posted_tail);
     if (out >= ring->entries) {
         fq_session_end(session, FQ_COUNT_BAD_CREDIT, "more than %u notifies in flight",
                        ring->entries);
@@ -96,7 +97,8 @@ static void count_append(struct fq_counters *counters, const struct fq_append_re
     fq_count_add(counters, FQ_COUNT_APPEND_RECORDS, result->end_offset - result->base_offset);
 }
 
-/* A batch for a slot in order. 1: taken, *ret_bytes long; 0: starved; negative: the ring is lost. */
+/* A batch for a slot in order. 1: taken, *ret_bytes long; 0: starved; negative: the ring is lost.
+ */
 static int append(struct fq_session *session, struct fq_slot *slot, uint64_t *ret_bytes)
 {
     struct fq_ring *ring = &session->ring;
@@ -118,8 +120,9 @@ static int append(struct fq_session *session, struct fq_slot *slot, uint64_t *re
         count_append(counters, &result);
     } else {
         fq_count_refusal(counters, code);
-        fq_debug("%s: batch refused by partition %u of \"%s\": %s", fq_conn_peer_name(session->conn),
-                 slot->hosted->index, slot->hosted->topic->name, err.text);
+        fq_debug("%s: batch refused by partition %u of \"%s\": %s",
+                 fq_conn_peer_name(session->conn), slot->hosted->index, slot->hosted->topic->name,
+                 err.text);
         if (result.bytes == 0) {
             fq_session_end(session, FQ_COUNT_BAD_BATCH, "%s", err.text);
             return code;
@@ -213,7 +216,8 @@ static void write_entry(struct fq_session *session, struct fq_pending *pending)
         pending->entry.base_offset = -1;
         fq_count(session->host->counters, FQ_COUNT_APPEND_MAYBE);
     }
-    memcpy(staging + ring->head.tail % ring->entries * FQ_ACK_ENTRY_BYTES, &pending->entry, FQ_ACK_ENTRY_BYTES);
+    memcpy(staging + ring->head.tail % ring->entries * FQ_ACK_ENTRY_BYTES, &pending->entry,
+           FQ_ACK_ENTRY_BYTES);
     ring->head.tail++;
     if (pending->slot) {
         pending->slot->pending--;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Life of a session and its messages; see session.h for the states. Every path to DEAD goes through
- * kill(), which gives back all that the session holds; the object itself is freed by fq_sessions_step,
- * so that nobody up the stack holds a dangling pointer.
+ * kill(), which gives back all that the session holds; the object itself is freed by
+ * fq_sessions_step, so that nobody up the stack holds a dangling pointer.
  */
 #include "session/session.h"
 
@@ -15,11 +15,11 @@
 #include "session/session_internal.h"
 #include "wire/protocol_codec.h"
 
-#define OPEN_WITHIN_US 5000000
-#define ENDING_US 1000000
+#define OPEN_WITHIN_US   5000000
+#define ENDING_US        1000000
 #define WARNING_PAUSE_US 100000
-#define ENDING_COOKIE UINT64_C(0x656e64)
-#define SOFTWARE "flashqd " FQ_VERSION
+#define ENDING_COOKIE    UINT64_C(0x656e64)
+#define SOFTWARE         "flashqd " FQ_VERSION
 
 /* ---- the host ------------------------------------------------------------------------------- */
 
@@ -147,8 +147,11 @@ static void send_last(struct fq_session *session, const struct fq_goodbye *goodb
     uint8_t bytes[FQ_MSG_HEADER_BYTES + FQ_WORDS_BYTES + 64];
     int64_t length = fq_encode_goodbye(bytes, sizeof bytes, 0, goodbye);
     assert(length > 0);
-    struct fq_op op = {.type = FQ_OP_SEND, .local = bytes, .length = (size_t)length,
-                       .cookie = ENDING_COOKIE, .signaled = true};
+    struct fq_op op = {.type = FQ_OP_SEND,
+                       .local = bytes,
+                       .length = (size_t)length,
+                       .cookie = ENDING_COOKIE,
+                       .signaled = true};
     set_state(session, FQ_SESSION_ENDING);
     fq_session_make_due(session);
     if (session->unsent || fq_conn_post(session->conn, &op, 1) != 1) {
@@ -249,9 +252,9 @@ void fq_session_refuse(struct fq_session *session, const struct fq_msg *msg, int
 {
     uint8_t bytes[1024];
     fq_count(session->host->counters, FQ_COUNT_REQUESTS_FAILED);
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_error(bytes, sizeof bytes, msg->type, msg->correlation, code,
-                                            text));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_error(bytes, sizeof bytes, msg->type, msg->correlation, code, text));
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
@@ -266,9 +269,13 @@ static int on_session_open(struct fq_session *session, const struct fq_msg *msg,
         return code;
     }
     struct fq_session_open_answer answer = {
-        .cluster_id = host->cluster_id, .boot_id = host->boot_id, .heartbeat_ms = open.heartbeat_ms,
-        .message_max_bytes = host->message_max_bytes, .batch_max_bytes = host->batch_max_bytes,
-        .max_in_flight = host->max_in_flight, .views_count = host->views_count,
+        .cluster_id = host->cluster_id,
+        .boot_id = host->boot_id,
+        .heartbeat_ms = open.heartbeat_ms,
+        .message_max_bytes = host->message_max_bytes,
+        .batch_max_bytes = host->batch_max_bytes,
+        .max_in_flight = host->max_in_flight,
+        .views_count = host->views_count,
         .software = fq_str_of(SOFTWARE, sizeof SOFTWARE - 1),
         .shm_path = fq_str_of(host->shm_path, strlen(host->shm_path)),
         .storage = fq_str_of(host->storage, strlen(host->storage))};
@@ -280,9 +287,9 @@ static int on_session_open(struct fq_session *session, const struct fq_msg *msg,
     (void)fq_str_copy(open.client_id, session->client_id, sizeof session->client_id);
     set_state(session, FQ_SESSION_OPEN);
     session->deadline_us = INT64_MAX;
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_session_open_answer(bytes, sizeof bytes, msg->correlation,
-                                                          &answer));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_session_open_answer(bytes, sizeof bytes, msg->correlation, &answer));
     return 0;
 }
 
@@ -292,9 +299,9 @@ static int on_heartbeat(struct fq_session *session, const struct fq_msg *msg, st
     int code = fq_decode_empty(msg, err);
     if (code == 0) {
         fq_count(session->host->counters, FQ_COUNT_HEARTBEATS);
-        fq_session_send_encoded(session, bytes,
-                                fq_encode_empty(bytes, sizeof bytes, FQ_MSG_HEARTBEAT, true,
-                                                msg->correlation));
+        fq_session_send_encoded(
+            session, bytes,
+            fq_encode_empty(bytes, sizeof bytes, FQ_MSG_HEARTBEAT, true, msg->correlation));
     }
     return code;
 }
@@ -328,7 +335,8 @@ static int dispatch(struct fq_session *session, const struct fq_msg *msg, const 
     default: break;
     }
     fq_count(session->host->counters, FQ_COUNT_BAD_TYPE);
-    return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED, "this broker has no request of type %u", msg->type);
+    return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED, "this broker has no request of type %u",
+                      msg->type);
 }
 
 static void on_message(struct fq_session *session, const void *bytes, size_t length)
@@ -357,7 +365,8 @@ static void on_message(struct fq_session *session, const void *bytes, size_t len
     if (code != 0) {
         fq_session_refuse(session, &msg, code, err.text[0] ? err.text : NULL);
         if (code == FLASHQ_ERR_PROTOCOL) {
-            fq_session_end(session, FQ_COUNT_BAD_MESSAGE, "%s: %s", fq_msg_name(msg.type), err.text);
+            fq_session_end(session, FQ_COUNT_BAD_MESSAGE, "%s: %s", fq_msg_name(msg.type),
+                           err.text);
         }
     }
 }
@@ -465,8 +474,8 @@ void fq_sessions_say_goodbye(struct fq_session_host *host, int64_t deadline_us)
     for (uint32_t i = 0; i < host->sessions.used; i++) {
         struct fq_session *session = fq_handles_at(&host->sessions, i);
         if (session) {
-            session->deadline_us = session->deadline_us < deadline_us ? session->deadline_us
-                                                                      : deadline_us;
+            session->deadline_us =
+                session->deadline_us < deadline_us ? session->deadline_us : deadline_us;
             fq_session_make_due(session);
         }
     }
@@ -531,7 +540,9 @@ void fq_sessions_on_hosted(struct fq_session_host *host, struct fq_hosted *hoste
         case FQ_HOSTED_ADVANCED: fq_reader_on_advanced(reader); break;
         case FQ_HOSTED_TRIMMED: fq_reader_on_trimmed(reader, now_us); break;
         case FQ_HOSTED_OFFLINE: fq_reader_on_reset(reader, hosted->offline, false); break;
-        case FQ_HOSTED_REMOVED: fq_reader_on_reset(reader, FLASHQ_ERR_UNKNOWN_TOPIC_ID, true); break;
+        case FQ_HOSTED_REMOVED:
+            fq_reader_on_reset(reader, FLASHQ_ERR_UNKNOWN_TOPIC_ID, true);
+            break;
         }
     }
 }

@@ -14,11 +14,11 @@
  *   DEAD    windows revoked, segments unpinned, producers closed; freed at the end of the step
  *
  * What a peer sends is hostile: its messages are checked by the decoder, its notifies against the
- * credits and slots it was given, its ring by the partition. Whatever it does wrong costs only its own
- * connection.
+ * credits and slots it was given, its ring by the partition. Whatever it does wrong costs only its
+ * own connection.
  *
- * One thread: its shard's. The files: session.c life and messages, slots.c and ring.c the producer's side,
- * readers.c the consumer's side, requests.c what other threads answer.
+ * One thread: its shard's. The files: session.c life and messages, slots.c and ring.c the
+ * producer's side, readers.c the consumer's side, requests.c what other threads answer.
  */
 #ifndef FQ_SESSION_SESSION_H
 #define FQ_SESSION_SESSION_H
@@ -43,8 +43,8 @@ struct fq_session_host {
     struct fq_region *views;
     uint32_t views_count;
     struct fq_counters *counters;
-    struct fq_handles sessions;            /* all of the shard's */
-    struct fq_session **due;               /* those that fq_sessions_step looks at */
+    struct fq_handles sessions; /* all of the shard's */
+    struct fq_session **due;    /* those that fq_sessions_step looks at */
     size_t due_count, due_capacity;
     unsigned shard;
     /* Hands a task to the housekeeper. */
@@ -52,19 +52,19 @@ struct fq_session_host {
     void *context;
 
     struct fq_uuid cluster_id, boot_id;
-    const char *shm_path;                  /* "": none */
+    const char *shm_path;                          /* "": none */
     char storage[FQ_LIMIT_STORAGE_TEXT_BYTES + 1]; /* medium, flush, guarantee */
-    uint64_t window_bytes;                 /* of a producer ring */
+    uint64_t window_bytes;                         /* of a producer ring */
     uint32_t message_max_bytes, batch_max_bytes, max_in_flight;
     bool is_stopping;
-    int64_t next_warning_us;               /* a hostile peer may not flood the log */
+    int64_t next_warning_us; /* a hostile peer may not flood the log */
 };
 
 int fq_session_host_init(struct fq_session_host *host);
 void fq_session_host_fini(struct fq_session_host *host); /* kills all sessions */
 
-/* A session for an adopted connection, which it owns from now on; it becomes the connection's context.
- * NULL: no memory or too many (the connection stays the caller's). */
+/* A session for an adopted connection, which it owns from now on; it becomes the connection's
+ * context. NULL: no memory or too many (the connection stays the caller's). */
 struct fq_session *fq_session_create(struct fq_session_host *host, struct fq_conn *conn,
                                      int64_t now_us);
 

@@ -5,12 +5,12 @@
 
 #include "session/session.h"
 
-#define FQ_READER_SEGMENTS_MAX 16   /* segments one reader may hold at a time */
-#define FQ_SESSION_TASKS_MAX 64     /* requests of one session that other threads work on */
+#define FQ_READER_SEGMENTS_MAX      16 /* segments one reader may hold at a time */
+#define FQ_SESSION_TASKS_MAX        64 /* requests of one session that other threads work on */
 #define FQ_SESSION_UNSENT_BYTES_MAX (4 * FQ_LIMIT_CONTROL_BYTES)
-#define FQ_ACK_HEAD_BYTES sizeof(struct fq_ack_head)
-#define FQ_ACK_ENTRY_BYTES sizeof(struct fq_ack_entry)
-#define FQ_RETIRING_MS 5000         /* how long a reader may keep a retired segment */
+#define FQ_ACK_HEAD_BYTES           sizeof(struct fq_ack_head)
+#define FQ_ACK_ENTRY_BYTES          sizeof(struct fq_ack_entry)
+#define FQ_RETIRING_MS              5000 /* how long a reader may keep a retired segment */
 
 enum fq_session_state { FQ_SESSION_NEW, FQ_SESSION_OPEN, FQ_SESSION_ENDING, FQ_SESSION_DEAD };
 
@@ -24,66 +24,66 @@ struct fq_unsent {
 /* A slot: one producer of one partition. Lives until it is closed and nothing of it is pending. */
 struct fq_slot {
     struct fq_session *session;
-    struct fq_hosted *hosted;       /* NULL once the partition is gone */
-    struct fq_slot *next, **link;   /* in hosted->slots */
+    struct fq_hosted *hosted;     /* NULL once the partition is gone */
+    struct fq_slot *next, **link; /* in hosted->slots */
     uint32_t handle;
     int64_t producer_id;
     int16_t producer_epoch;
     uint8_t acks;
-    uint32_t notifies;              /* taken so far: numbers the acknowledgements */
-    uint32_t pending;               /* acknowledgements not written yet */
-    int failed;                     /* what later batches are answered with; 0: fine */
+    uint32_t notifies; /* taken so far: numbers the acknowledgements */
+    uint32_t pending;  /* acknowledgements not written yet */
+    int failed;        /* what later batches are answered with; 0: fine */
     bool is_closed;
-    bool is_held;                   /* within one pass over the pending: an earlier one waits */
+    bool is_held; /* within one pass over the pending: an earlier one waits */
 };
 
 /* A batch that was taken from the ring and is to be acknowledged. */
 struct fq_pending {
-    struct fq_slot *slot;           /* NULL: its slot is gone */
+    struct fq_slot *slot; /* NULL: its slot is gone */
     struct fq_ack_entry entry;
-    int64_t end_offset;             /* committed when the high watermark reaches it; status 0 only */
+    int64_t end_offset; /* committed when the high watermark reaches it; status 0 only */
 };
 
 /* The producer's side of a connection. */
 struct fq_ring {
     bool is_opening;
-    struct fq_region *region;       /* mirrored; NULL until open */
+    struct fq_region *region; /* mirrored; NULL until open */
     struct fq_window *window;
     const uint8_t *base;
-    uint64_t bytes;                 /* of the window */
-    uint64_t consumed;              /* bytes taken since open; position is this modulo bytes */
+    uint64_t bytes;    /* of the window */
+    uint64_t consumed; /* bytes taken since open; position is this modulo bytes */
 
-    uint32_t entries;               /* of the client's ring: its credits */
-    uint32_t *notifies;             /* slots notified and not taken yet: a ring of `entries` */
+    uint32_t entries;   /* of the client's ring: its credits */
+    uint32_t *notifies; /* slots notified and not taken yet: a ring of `entries` */
     uint32_t notifies_head, notifies_count;
-    struct fq_pending *pending;     /* in notify order */
+    struct fq_pending *pending; /* in notify order */
     uint32_t pending_count;
 
-    struct fq_remote *acks;         /* the client's ring */
-    struct fq_region *staging;      /* where entries are written from; entry i lies where it will lie
-                                       in the client's ring, so it outlives its write */
-    struct fq_ack_head head;        /* as of the next post */
+    struct fq_remote *acks;    /* the client's ring */
+    struct fq_region *staging; /* where entries are written from; entry i lies where it will lie
+                                  in the client's ring, so it outlives its write */
+    struct fq_ack_head head;   /* as of the next post */
     uint64_t posted_tail, posted_consumed;
     bool is_starved;
 };
 
 struct fq_held_segment {
-    struct fq_segment *segment;     /* pinned; NULL: free */
+    struct fq_segment *segment; /* pinned; NULL: free */
     struct fq_window *window;
     uint64_t id;
-    unsigned opens;                 /* segment_opens answered with it and not closed yet */
-    int64_t cut_at_us;              /* INT64_MAX: not retiring */
+    unsigned opens;    /* segment_opens answered with it and not closed yet */
+    int64_t cut_at_us; /* INT64_MAX: not retiring */
     uint8_t token[FQ_TOKEN_BYTES];
 };
 
 struct fq_remote_reader {
     struct fq_session *session;
-    struct fq_hosted *hosted;       /* NULL once the partition is gone */
+    struct fq_hosted *hosted;              /* NULL once the partition is gone */
     struct fq_remote_reader *next, **link; /* in hosted->readers */
     uint32_t handle;
     bool is_armed;
     int64_t armed_offset;
-    bool is_wake_due;               /* the notify is to be posted */
+    bool is_wake_due; /* the notify is to be posted */
     unsigned held_count;
     struct fq_held_segment held[FQ_READER_SEGMENTS_MAX];
 };
@@ -93,12 +93,12 @@ struct fq_session {
     struct fq_conn *conn;
     uint32_t handle;
     enum fq_session_state state;
-    bool is_due;                    /* in host->due */
-    bool has_goodbye;               /* it was told that the broker stops */
-    int64_t deadline_us;            /* NEW, ENDING: when it ends; INT64_MAX else */
-    int64_t retire_at_us;           /* earliest cut of a held segment; INT64_MAX: none */
-    unsigned tasks;                 /* with other threads */
-    unsigned wakes_due;             /* readers with is_wake_due */
+    bool is_due;          /* in host->due */
+    bool has_goodbye;     /* it was told that the broker stops */
+    int64_t deadline_us;  /* NEW, ENDING: when it ends; INT64_MAX else */
+    int64_t retire_at_us; /* earliest cut of a held segment; INT64_MAX: none */
+    unsigned tasks;       /* with other threads */
+    unsigned wakes_due;   /* readers with is_wake_due */
     char client_id[FQ_LIMIT_CLIENT_ID_BYTES + 1];
 
     struct fq_window *views;
@@ -118,14 +118,16 @@ void fq_session_send(struct fq_session *session, const void *bytes, size_t lengt
 void fq_session_send_encoded(struct fq_session *session, const uint8_t *bytes, int64_t encoded);
 void fq_session_refuse(struct fq_session *session, const struct fq_msg *msg, int code,
                        const char *text);
-/* The peer broke the protocol: counts, logs, and ends the connection, with a GOODBYE that says why. */
+/* The peer broke the protocol: counts, logs, and ends the connection, with a GOODBYE that says why.
+ */
 void fq_session_end(struct fq_session *session, enum fq_counter_id why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* ---- slots.c -------------------------------------------------------------------------------- */
 int fq_ring_on_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);
 void fq_ring_on_region(struct fq_session *session, struct fq_task *task);
-int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);
+int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *msg,
+                             struct fq_err *err);
 int fq_ring_on_producer_close(struct fq_session *session, const struct fq_msg *msg,
                               struct fq_err *err);
 /* Frees a closed slot of which nothing is pending any more. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening and closing of the producer's side: the ring with its two windows, and the slots. What happens in
- * between is in ring.c.
+ * Opening and closing of the producer's side: the ring with its two windows, and the slots. What
+ * happens in between is in ring.c.
  *
- * RING_OPEN is answered when the housekeeper has made the ring's memory (zeroing megabytes is not for a
- * shard). A slot is closed by its client, by the end of the connection, or by the deletion of its topic;
- * it lives on until the last of its batches is acknowledged.
+ * RING_OPEN is answered when the housekeeper has made the ring's memory (zeroing megabytes is not
+ * for a shard). A slot is closed by its client, by the end of the connection, or by the deletion of
+ * its topic; it lives on until the last of its batches is acknowledged.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -28,16 +28,17 @@ int fq_ring_on_open(struct fq_session *session, const struct fq_msg *msg, struct
     if (ring->region || ring->is_opening) {
         return fq_err_set(err, FLASHQ_ERR_EXISTS, "this connection has its ring already");
     }
-    uint32_t entries = open.entries < FQ_LIMIT_ACK_RING_ENTRIES ? open.entries
-                                                                : FQ_LIMIT_ACK_RING_ENTRIES;
+    uint32_t entries =
+        open.entries < FQ_LIMIT_ACK_RING_ENTRIES ? open.entries : FQ_LIMIT_ACK_RING_ENTRIES;
     if (entries == 0) {
         return fq_err_set(err, FLASHQ_ERR_INVALID, "an acknowledgement ring of 0 entries");
     }
     code = fq_remote_open(session->conn, open.ack_token, FQ_RIGHT_WRITE, &ring->acks, err);
-    if (code == 0 && fq_remote_bytes(ring->acks) < FQ_ACK_HEAD_BYTES + entries * FQ_ACK_ENTRY_BYTES) {
+    if (code == 0 &&
+        fq_remote_bytes(ring->acks) < FQ_ACK_HEAD_BYTES + entries * FQ_ACK_ENTRY_BYTES) {
         code = fq_err_set(err, FLASHQ_ERR_INVALID,
-                          "an acknowledgement ring of %u entries needs %zu bytes, not %llu", entries,
-                          FQ_ACK_HEAD_BYTES + entries * FQ_ACK_ENTRY_BYTES,
+                          "an acknowledgement ring of %u entries needs %zu bytes, not %llu",
+                          entries, FQ_ACK_HEAD_BYTES + entries * FQ_ACK_ENTRY_BYTES,
                           (unsigned long long)fq_remote_bytes(ring->acks));
     }
     if (code == 0) {
@@ -79,7 +80,8 @@ static int open_ring(struct fq_session *session, struct fq_task *task,
     ring->notifies = calloc(ring->entries, sizeof *ring->notifies);
     ring->pending = calloc(ring->entries, sizeof *ring->pending);
     int code = ring->notifies && ring->pending
-                   ? fq_region_create(ring->entries * FQ_ACK_ENTRY_BYTES, FQ_REGION_LOCAL, &ring->staging, err)
+                   ? fq_region_create(ring->entries * FQ_ACK_ENTRY_BYTES, FQ_REGION_LOCAL,
+                                      &ring->staging, err)
                    : fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "out of memory");
     if (code == 0) {
         code = fq_window_grant(session->conn, ring->region, 0, ring->bytes, FQ_RIGHT_WRITE,
@@ -104,10 +106,11 @@ void fq_ring_on_region(struct fq_session *session, struct fq_task *task)
     uint8_t bytes[256];
     fq_err_clear(&err);
     ring->is_opening = false;
-    int code = task->region ? open_ring(session, task, &answer, &err)
-                            : fq_err_set(&err, task->status != 0 ? task->status : FLASHQ_ERR_NO_MEMORY,
-                                         "no memory for a producer window of %llu bytes",
-                                         (unsigned long long)task->region_bytes);
+    int code = task->region
+                   ? open_ring(session, task, &answer, &err)
+                   : fq_err_set(&err, task->status != 0 ? task->status : FLASHQ_ERR_NO_MEMORY,
+                                "no memory for a producer window of %llu bytes",
+                                (unsigned long long)task->region_bytes);
     if (code != 0) {
         fq_remote_close(ring->acks);
         ring->acks = NULL;
@@ -115,9 +118,9 @@ void fq_ring_on_region(struct fq_session *session, struct fq_task *task)
         fq_session_refuse(session, &msg, code, err.text);
         return;
     }
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_ring_open_answer(bytes, sizeof bytes, task->correlation,
-                                                       &answer));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_ring_open_answer(bytes, sizeof bytes, task->correlation, &answer));
 }
 
 /* ---- slots ---------------------------------------------------------------------------------- */
@@ -174,22 +177,25 @@ static int open_producer(struct fq_session *session, const struct fq_producer_op
         return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED, "direct appends are not in this release");
     }
     if (open->acks > FQ_ACKS_NONE) {
-        return fq_err_set(err, FLASHQ_ERR_INVALID, "acks %u is none of all (0), leader (1), none (2)",
-                          open->acks);
+        return fq_err_set(err, FLASHQ_ERR_INVALID,
+                          "acks %u is none of all (0), leader (1), none (2)", open->acks);
     }
-    int code = fq_hosted_find(session->host->hosted, &open->topic_id, open->partition, ret_hosted, err);
+    int code =
+        fq_hosted_find(session->host->hosted, &open->topic_id, open->partition, ret_hosted, err);
     if (code == 0) {
         code = fq_hosted_open(*ret_hosted, NULL, err);
     }
     if (code == 0) {
         code = fq_partition_state((*ret_hosted)->partition, err);
     }
-    return code != 0 ? code
-                     : fq_partition_producer_open((*ret_hosted)->partition, open->producer_id,
-                                                  open->producer_epoch, open->next_sequence, ret, err);
+    return code != 0
+               ? code
+               : fq_partition_producer_open((*ret_hosted)->partition, open->producer_id,
+                                            open->producer_epoch, open->next_sequence, ret, err);
 }
 
-int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err)
+int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *msg,
+                             struct fq_err *err)
 {
     struct fq_producer_open open;
     struct fq_producer_opened opened;
@@ -225,9 +231,9 @@ int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *ms
         .end = fq_log_end(fq_partition_log(hosted->partition)),
         .max_in_flight = session->host->max_in_flight,
         .message_max_bytes = (uint32_t)hosted->topic->config.message_max_bytes};
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_producer_open_answer(bytes, sizeof bytes, msg->correlation,
-                                                           &answer));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_producer_open_answer(bytes, sizeof bytes, msg->correlation, &answer));
     return 0;
 }
 
@@ -246,9 +252,9 @@ int fq_ring_on_producer_close(struct fq_session *session, const struct fq_msg *m
     }
     close_slot(session, slot);
     fq_slot_free_if_done(slot);
-    fq_session_send_encoded(session, bytes,
-                            fq_encode_empty(bytes, sizeof bytes, FQ_MSG_PRODUCER_CLOSE, true,
-                                            msg->correlation));
+    fq_session_send_encoded(
+        session, bytes,
+        fq_encode_empty(bytes, sizeof bytes, FQ_MSG_PRODUCER_CLOSE, true, msg->correlation));
     return 0;
 }
 

@@ -46,9 +46,9 @@ void fq_task_fail(struct fq_task *task, int code, const char *text)
 {
     task->status = code;
     uint8_t *room = fq_task_answer_room(task, ERROR_BYTES);
-    int64_t length = room ? fq_encode_error(room, ERROR_BYTES, task->msg_type, task->correlation, code,
-                                            text)
-                          : 0;
+    int64_t length =
+        room ? fq_encode_error(room, ERROR_BYTES, task->msg_type, task->correlation, code, text)
+             : 0;
     task->answer_length = length > 0 ? (size_t)length : 0;
 }
 

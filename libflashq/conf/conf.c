@@ -129,7 +129,7 @@ const char *fq_conf_accepts(const struct fq_conf_key *key, char *buffer, size_t 
 {
     static const char *const nouns[] = {
         [FQ_CONF_STRING] = "text", [FQ_CONF_BOOL] = "true | false", [FQ_CONF_INT] = "number",
-        [FQ_CONF_BYTES] = "size", [FQ_CONF_DURATION_MS] = "time", [FQ_CONF_DURATION_US] = "time",
+        [FQ_CONF_BYTES] = "size",  [FQ_CONF_DURATION_MS] = "time",  [FQ_CONF_DURATION_US] = "time",
         [FQ_CONF_CHOICE] = ""};
     char low[32], high[32];
     int used = 0;
@@ -144,7 +144,10 @@ const char *fq_conf_accepts(const struct fq_conf_key *key, char *buffer, size_t 
     at = used > 0 ? (size_t)used : 0;
     for (const struct fq_conf_word *word = key->words; word && word->word && at < bytes; word++) {
         used = snprintf(buffer + at, bytes - at, "%s%s",
-                        at == 0 ? "" : key->type == FQ_CONF_CHOICE ? " | " : " or ", word->word);
+                        at == 0                       ? ""
+                        : key->type == FQ_CONF_CHOICE ? " | "
+                                                      : " or ",
+                        word->word);
         at += used > 0 ? (size_t)used : 0;
     }
     return buffer;
@@ -153,8 +156,8 @@ const char *fq_conf_accepts(const struct fq_conf_key *key, char *buffer, size_t 
 static int refuse(const struct fq_conf_key *key, const char *value, struct fq_err *err)
 {
     char accepts[256];
-    return fq_err_set(err, FLASHQ_ERR_CONFIG, "%s: \"%.64s\" is not accepted (%s)", key->name, value,
-                      fq_conf_accepts(key, accepts, sizeof accepts));
+    return fq_err_set(err, FLASHQ_ERR_CONFIG, "%s: \"%.64s\" is not accepted (%s)", key->name,
+                      value, fq_conf_accepts(key, accepts, sizeof accepts));
 }
 
 static int set_string(const struct fq_conf_key *key, void *config, const char *value,
@@ -163,8 +166,8 @@ static int set_string(const struct fq_conf_key *key, void *config, const char *v
     size_t length = strlen(value);
     if (length < (size_t)key->min || length > (size_t)key->max) {
         return fq_err_set(err, FLASHQ_ERR_CONFIG,
-                          "%s: \"%.64s\" has %zu bytes (%lld to %lld are allowed)", key->name, value,
-                          length, (long long)key->min, (long long)key->max);
+                          "%s: \"%.64s\" has %zu bytes (%lld to %lld are allowed)", key->name,
+                          value, length, (long long)key->min, (long long)key->max);
     }
     memcpy((char *)config + key->offset, value, length + 1);
     return 0;
@@ -173,7 +176,8 @@ static int set_string(const struct fq_conf_key *key, void *config, const char *v
 static int set_bool(const struct fq_conf_key *key, void *config, const char *value,
                     struct fq_err *err)
 {
-    static const char *const words[2][4] = {{"false", "no", "off", "0"}, {"true", "yes", "on", "1"}};
+    static const char *const words[2][4] = {{"false", "no", "off", "0"},
+                                            {"true", "yes", "on", "1"}};
     for (int truth = 0; truth < 2; truth++) {
         for (size_t i = 0; i < 4; i++) {
             if (strcmp(value, words[truth][i]) == 0) {
@@ -255,9 +259,10 @@ int fq_conf_set(const struct fq_conf_table *table, void *config, const char *nam
     const struct fq_conf_key *key = fq_conf_find(table, name);
     if (!key) {
         const char *close_one = fq_conf_suggest(table, name);
-        return close_one ? fq_err_set(err, FLASHQ_ERR_CONFIG,
-                                      "unknown key \"%.128s\" (did you mean \"%s\"?)", name, close_one)
-                         : fq_err_set(err, FLASHQ_ERR_CONFIG, "unknown key \"%.128s\"", name);
+        return close_one
+                   ? fq_err_set(err, FLASHQ_ERR_CONFIG,
+                                "unknown key \"%.128s\" (did you mean \"%s\"?)", name, close_one)
+                   : fq_err_set(err, FLASHQ_ERR_CONFIG, "unknown key \"%.128s\"", name);
     }
     return set_value(key, config, value, err);
 }

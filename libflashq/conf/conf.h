@@ -6,12 +6,12 @@
  *     struct my_config { char data_dir[FQ_LIMIT_PATH_BYTES]; int64_t shards; bool insecure; };
  *     static const struct fq_conf_key keys[] = {
  *         {.name = "data.dir", .type = FQ_CONF_STRING, .default_value = "/var/lib/flashq",
- *          .min = 1, .max = FQ_LIMIT_PATH_BYTES - 1, .offset = offsetof(struct my_config, data_dir),
- *          .help = "where the logs are kept"},
+ *          .min = 1, .max = FQ_LIMIT_PATH_BYTES - 1, .offset = offsetof(struct my_config,
+ * data_dir), .help = "where the logs are kept"},
  *
- * The struct is plain data and may be copied by assignment. Errors name the key, the value, the limit
- * and, for a misspelt key, the closest known one; those of a file are preceded by "FILE:LINE: ".
- * No state; any thread (on different structs).
+ * The struct is plain data and may be copied by assignment. Errors name the key, the value, the
+ * limit and, for a misspelt key, the closest known one; those of a file are preceded by "FILE:LINE:
+ * ". No state; any thread (on different structs).
  */
 #ifndef FQ_CONF_CONF_H
 #define FQ_CONF_CONF_H
@@ -33,22 +33,22 @@ enum fq_conf_type {
     FQ_CONF_CHOICE       /* int64_t; one of `words` and nothing else */
 };
 
-/* A word that stands for a value: all of a CHOICE's, or what a number accepts beside digits ("auto" is
- * 0, "off" is -1). A number's words may lie outside [min, max]. A list ends with word NULL. */
+/* A word that stands for a value: all of a CHOICE's, or what a number accepts beside digits ("auto"
+ * is 0, "off" is -1). A number's words may lie outside [min, max]. A list ends with word NULL. */
 struct fq_conf_word {
     const char *word;
     int64_t value;
 };
 
 struct fq_conf_key {
-    const char *name;          /* dotted, lower case */
+    const char *name; /* dotted, lower case */
     enum fq_conf_type type;
     const char *default_value; /* as a user would write it; NULL is "" */
     int64_t min, max;          /* inclusive; both 0 for a BOOL and a CHOICE */
     const struct fq_conf_word *words;
-    const char *aliases;       /* other names accepted (Kafka's), separated by one space; NULL: none */
-    size_t offset;             /* of the field in the struct */
-    const char *help;          /* one sentence, no final stop */
+    const char *aliases; /* other names accepted (Kafka's), separated by one space; NULL: none */
+    size_t offset;       /* of the field in the struct */
+    const char *help;    /* one sentence, no final stop */
 };
 
 struct fq_conf_table {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libyaml's events -> fq_conf_set; see conf_yaml.h. Keeps the dotted path of the mapping it is in and
- * the line where each key was set. Everything libyaml or the table refuses ends the load with
+ * libyaml's events -> fq_conf_set; see conf_yaml.h. Keeps the dotted path of the mapping it is in
+ * and the line where each key was set. Everything libyaml or the table refuses ends the load with
  * "FILE:LINE: ". Depth, length and count are bounded, so a hostile file costs little.
  */
 #include "conf/conf_yaml.h"
@@ -13,7 +13,7 @@
 
 #include <yaml.h>
 
-#define DEPTH_MAX 8
+#define DEPTH_MAX  8
 #define PATH_BYTES 256
 
 struct loader {
@@ -21,11 +21,11 @@ struct loader {
     void *config;
     const char *name;
     struct fq_err *err;
-    size_t *lines;                 /* per key: where it was set, 0: not yet */
-    char path[PATH_BYTES];         /* "log.segment." while inside those mappings */
+    size_t *lines;         /* per key: where it was set, 0: not yet */
+    char path[PATH_BYTES]; /* "log.segment." while inside those mappings */
     size_t path_lengths[DEPTH_MAX];
-    unsigned depth;                /* mappings entered */
-    bool has_key;                  /* a key was read, its value is next */
+    unsigned depth; /* mappings entered */
+    bool has_key;   /* a key was read, its value is next */
     unsigned documents;
     size_t line;
 };
@@ -119,8 +119,7 @@ static int on_event(struct loader *l, const yaml_event_t *event)
         l->depth--;
         l->has_key = false;
         return 0;
-    case YAML_DOCUMENT_START_EVENT:
-        return l->documents++ == 0 ? 0 : fail(l, "a second document");
+    case YAML_DOCUMENT_START_EVENT: return l->documents++ == 0 ? 0 : fail(l, "a second document");
     case YAML_SEQUENCE_START_EVENT: return fail(l, "a list, where one value is expected");
     case YAML_ALIAS_EVENT: return fail(l, "anchors and tags are not used here");
     case YAML_NO_EVENT:

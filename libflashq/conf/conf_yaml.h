@@ -2,9 +2,10 @@
 /*
  * A YAML file into a struct through a table of keys. The only door to libyaml.
  *
- * Keys may be dotted (`log.segment.bytes: 64MiB`), nested (`log: {segment: {bytes: 64MiB}}`), or both.
- * A key given twice, a list, an anchor, a tag or a second document is an error: a configuration that
- * needs them says something the table cannot hold. An empty document changes nothing.
+ * Keys may be dotted (`log.segment.bytes: 64MiB`), nested (`log: {segment: {bytes: 64MiB}}`), or
+ * both. A key given twice, a list, an anchor, a tag or a second document is an error: a
+ * configuration that needs them says something the table cannot hold. An empty document changes
+ * nothing.
  */
 #ifndef FQ_CONF_CONF_YAML_H
 #define FQ_CONF_CONF_YAML_H

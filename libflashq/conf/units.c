@@ -12,19 +12,33 @@ struct unit {
 };
 
 static const struct unit size_units[] = {
-    {"", 1}, {"B", 1},
-    {"K", INT64_C(1) << 10}, {"KiB", INT64_C(1) << 10}, {"k", INT64_C(1) << 10},
-    {"M", INT64_C(1) << 20}, {"MiB", INT64_C(1) << 20},
-    {"G", INT64_C(1) << 30}, {"GiB", INT64_C(1) << 30},
-    {"T", INT64_C(1) << 40}, {"TiB", INT64_C(1) << 40},
-    {"kB", 1000}, {"KB", 1000}, {"MB", 1000000}, {"GB", INT64_C(1000000000)},
+    {"", 1},
+    {"B", 1},
+    {"K", INT64_C(1) << 10},
+    {"KiB", INT64_C(1) << 10},
+    {"k", INT64_C(1) << 10},
+    {"M", INT64_C(1) << 20},
+    {"MiB", INT64_C(1) << 20},
+    {"G", INT64_C(1) << 30},
+    {"GiB", INT64_C(1) << 30},
+    {"T", INT64_C(1) << 40},
+    {"TiB", INT64_C(1) << 40},
+    {"kB", 1000},
+    {"KB", 1000},
+    {"MB", 1000000},
+    {"GB", INT64_C(1000000000)},
     {"TB", INT64_C(1000000000000)},
 };
 
 /* Longest first, as fq_format_duration wants them; in microseconds. */
 static const struct unit time_units[] = {
-    {"w", INT64_C(604800000000)}, {"d", INT64_C(86400000000)}, {"h", INT64_C(3600000000)},
-    {"m", 60000000}, {"s", 1000000}, {"ms", 1000}, {"us", 1},
+    {"w", INT64_C(604800000000)},
+    {"d", INT64_C(86400000000)},
+    {"h", INT64_C(3600000000)},
+    {"m", 60000000},
+    {"s", 1000000},
+    {"ms", 1000},
+    {"us", 1},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -76,9 +90,9 @@ int fq_parse_bytes(const char *text, int64_t *ret, struct fq_err *err)
             }
         }
     }
-    return fq_err_set(err, FLASHQ_ERR_INVALID,
-                      "\"%.64s\" is not a size (a number, then B, KiB, MiB, GiB, TiB, or kB, MB, GB, TB)",
-                      text);
+    return fq_err_set(
+        err, FLASHQ_ERR_INVALID,
+        "\"%.64s\" is not a size (a number, then B, KiB, MiB, GiB, TiB, or kB, MB, GB, TB)", text);
 }
 
 static const struct unit *time_unit(const char *name, size_t length)
@@ -145,8 +159,10 @@ int fq_parse_duration(const char *text, int64_t unit_us, int64_t *ret, struct fq
 
 const char *fq_format_bytes(int64_t value, char *buffer, size_t bytes)
 {
-    static const struct unit binary[] = {{"TiB", INT64_C(1) << 40}, {"GiB", INT64_C(1) << 30},
-                                         {"MiB", INT64_C(1) << 20}, {"KiB", INT64_C(1) << 10}};
+    static const struct unit binary[] = {{"TiB", INT64_C(1) << 40},
+                                         {"GiB", INT64_C(1) << 30},
+                                         {"MiB", INT64_C(1) << 20},
+                                         {"KiB", INT64_C(1) << 10}};
     for (size_t i = 0; i < COUNT(binary); i++) {
         if (value >= binary[i].factor && value % binary[i].factor == 0) {
             (void)snprintf(buffer, bytes, "%lld%s", (long long)(value / binary[i].factor),
@@ -164,8 +180,8 @@ const char *fq_format_duration(int64_t value, int64_t unit_us, char *buffer, siz
     if (value > 0 && !__builtin_mul_overflow(value, unit_us, &value_us)) {
         for (size_t i = 0; i < COUNT(time_units); i++) {
             if (value_us >= time_units[i].factor && value_us % time_units[i].factor == 0) {
-                (void)snprintf(buffer, bytes, "%lld%s", (long long)(value_us / time_units[i].factor),
-                               time_units[i].name);
+                (void)snprintf(buffer, bytes, "%lld%s",
+                               (long long)(value_us / time_units[i].factor), time_units[i].name);
                 return buffer;
             }
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers with units, as people write them in configuration: "64MiB", "1h30m", "500ms". Shared by the
- * broker's keys, the client's keys and a topic's configuration, so that one spelling works everywhere.
- * No state; any thread; nothing allocated.
+ * Numbers with units, as people write them in configuration: "64MiB", "1h30m", "500ms". Shared by
+ * the broker's keys, the client's keys and a topic's configuration, so that one spelling works
+ * everywhere. No state; any thread; nothing allocated.
  */
 #ifndef FQ_CONF_UNITS_H
 #define FQ_CONF_UNITS_H
@@ -15,13 +15,13 @@
 /* A whole decimal number with an optional minus. Returns INVALID with a text on anything else. */
 int fq_parse_int(const char *text, int64_t *ret, struct fq_err *err);
 
-/* A size: digits, then nothing or B (bytes), K M G T or KiB MiB GiB TiB (powers of 1024), kB KB MB GB
- * TB (powers of 1000). A leading minus is accepted for the caller's range check to refuse. */
+/* A size: digits, then nothing or B (bytes), K M G T or KiB MiB GiB TiB (powers of 1024), kB KB MB
+ * GB TB (powers of 1000). A leading minus is accepted for the caller's range check to refuse. */
 int fq_parse_bytes(const char *text, int64_t *ret, struct fq_err *err);
 
-/* A span in units of `unit_us` microseconds (1 for us, 1000 for ms): one or more groups of digits and
- * w d h m s ms us ("1h30m"), the units falling. A bare number counts in `unit_us`. What is finer than
- * the unit is refused, not rounded. */
+/* A span in units of `unit_us` microseconds (1 for us, 1000 for ms): one or more groups of digits
+ * and w d h m s ms us ("1h30m"), the units falling. A bare number counts in `unit_us`. What is
+ * finer than the unit is refused, not rounded. */
 int fq_parse_duration(const char *text, int64_t unit_us, int64_t *ret, struct fq_err *err);
 
 /* The shortest exact spelling ("64MiB", "1h", "1500ms"). They return `buffer`. */

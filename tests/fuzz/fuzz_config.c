@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as flashqd's configuration, and as a topic's description: loaded or refused with a text. What is
- * accepted must survive being written and read again. */
+/* Any bytes as flashqd's configuration, and as a topic's description: loaded or refused with a
+ * text. What is accepted must survive being written and read again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

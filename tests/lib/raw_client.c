@@ -183,7 +183,8 @@ void raw_pump_or_abort(struct raw_client *c, int tries, const char *what)
     raw_pump(c);
 }
 
-static const struct fq_endpoint *endpoint_of(const struct test_broker *t, enum fq_transport transport)
+static const struct fq_endpoint *endpoint_of(const struct test_broker *t,
+                                             enum fq_transport transport)
 {
     const struct fq_endpoint *endpoint;
     for (unsigned i = 0; (endpoint = fq_broker_endpoint(t->broker, i)); i++) {
@@ -293,7 +294,8 @@ void raw_session(struct raw_client *c)
 {
     uint8_t out[512];
     struct fq_err err;
-    struct fq_session_open open = {.client_id = fq_str_of("test", 4), .software = fq_str_of("raw", 3)};
+    struct fq_session_open open = {.client_id = fq_str_of("test", 4),
+                                   .software = fq_str_of("raw", 3)};
     const struct fq_msg *answer =
         raw_ask(c, out, fq_encode_session_open(out, sizeof out, ++c->correlation, &open));
     if (!answer || answer->status != 0 ||
@@ -309,7 +311,8 @@ int raw_create_topic(struct raw_client *c, const char *name, uint32_t partitions
 {
     uint8_t out[4096], list[2048];
     struct fq_topic_create_answer created;
-    struct fq_topic_create create = {.name = fq_str_of(name, strlen(name)), .partitions = partitions};
+    struct fq_topic_create create = {.name = fq_str_of(name, strlen(name)),
+                                     .partitions = partitions};
     (void)fq_config_pairs_list(list, sizeof list, pairs, pairs_count, &create.configs);
     const struct fq_msg *answer =
         raw_ask(c, out, fq_encode_topic_create(out, sizeof out, ++c->correlation, &create));
@@ -343,8 +346,8 @@ void raw_ring(struct raw_client *c, uint32_t entries)
     struct fq_err err;
     struct fq_ring_open open = {.entries = entries};
     c->entries = entries;
-    if (fq_region_create(sizeof(struct fq_ack_head) + entries * sizeof(struct fq_ack_entry), 0, &c->acks,
-                         &err) != 0 ||
+    if (fq_region_create(sizeof(struct fq_ack_head) + entries * sizeof(struct fq_ack_entry), 0,
+                         &c->acks, &err) != 0 ||
         fq_region_create(SOURCE_BYTES, FQ_REGION_LOCAL, &c->source, &err) != 0 ||
         fq_window_grant(c->conn, c->acks, 0, fq_region_bytes(c->acks), FQ_RIGHT_WRITE,
                         &c->acks_window, open.ack_token, &err) != 0) {
@@ -362,8 +365,8 @@ int raw_producer_open(struct raw_client *c, const struct fq_uuid *topic, uint32_
                       int64_t producer_id, struct fq_producer_open_answer *ret, struct fq_err *err)
 {
     uint8_t out[512];
-    struct fq_producer_open open = {.topic_id = *topic, .partition = partition,
-                                    .producer_id = producer_id};
+    struct fq_producer_open open = {
+        .topic_id = *topic, .partition = partition, .producer_id = producer_id};
     const struct fq_msg *answer =
         raw_ask(c, out, fq_encode_producer_open(out, sizeof out, ++c->correlation, &open));
     if (!answer) {
@@ -397,8 +400,12 @@ void raw_write(struct raw_client *c, uint32_t slot, const void *bytes, size_t le
     uint64_t at = c->written % c->ring.window_bytes;
     uint8_t *source = fq_region_base(c->source);
     memcpy(source, bytes, length);
-    struct fq_op ops[2] = {{.type = FQ_OP_WRITE, .remote = c->window, .remote_offset = at,
-                            .region = c->source, .local = source, .length = length},
+    struct fq_op ops[2] = {{.type = FQ_OP_WRITE,
+                            .remote = c->window,
+                            .remote_offset = at,
+                            .region = c->source,
+                            .local = source,
+                            .length = length},
                            {.type = FQ_OP_WRITE_NOTIFY, .imm = slot}};
     for (size_t done = 0; done < 2 && c->conn;) {
         int posted = fq_conn_post(c->conn, ops + done, 2 - done);
@@ -411,11 +418,12 @@ void raw_write(struct raw_client *c, uint32_t slot, const void *bytes, size_t le
     c->written += length;
 }
 
-void raw_produce(struct raw_client *c, uint32_t slot, int64_t producer_id, int32_t sequence, int count,
-                 const char *value)
+void raw_produce(struct raw_client *c, uint32_t slot, int64_t producer_id, int32_t sequence,
+                 int count, const char *value)
 {
     static uint8_t batch[2 << 20];
-    size_t length = raw_batch(batch, sizeof batch, producer_id, sequence, count, fq_wall_ms(), value);
+    size_t length =
+        raw_batch(batch, sizeof batch, producer_id, sequence, count, fq_wall_ms(), value);
     raw_write(c, slot, batch, length);
 }
 
@@ -513,10 +521,10 @@ int raw_trim(struct raw_client *c, const char *topic, uint32_t partition, int64_
 {
     uint8_t out[512];
     struct fq_trim_answer trimmed;
-    struct fq_trim body = {.name = fq_str_of(topic, strlen(topic)), .partition = partition,
-                           .before_offset = before};
-    const struct fq_msg *answer = raw_ask(c, out, fq_encode_trim(out, sizeof out, ++c->correlation,
-                                                                 &body));
+    struct fq_trim body = {
+        .name = fq_str_of(topic, strlen(topic)), .partition = partition, .before_offset = before};
+    const struct fq_msg *answer =
+        raw_ask(c, out, fq_encode_trim(out, sizeof out, ++c->correlation, &body));
     if (!answer || answer->status != 0) {
         return answer ? fq_msg_error(answer, err) : FLASHQ_ERR_CLOSED;
     }

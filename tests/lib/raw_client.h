@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A broker and clients in one thread: the broker is stepped, the client speaks the control protocol and the
- * fabric by hand, so that a test can say every wrong thing too. Aborts (with a line on stderr) when
- * something that must work does not.
+ * A broker and clients in one thread: the broker is stepped, the client speaks the control protocol
+ * and the fabric by hand, so that a test can say every wrong thing too. Aborts (with a line on
+ * stderr) when something that must work does not.
  */
 #ifndef FQ_TESTS_RAW_CLIENT_H
 #define FQ_TESTS_RAW_CLIENT_H
@@ -17,16 +17,17 @@
 #include "wire/protocol_codec.h"
 
 struct test_broker {
-    char dir[64];             /* below /dev/shm; removed by test_broker_end */
+    char dir[64]; /* below /dev/shm; removed by test_broker_end */
     struct fq_options options;
     struct fq_broker *broker; /* NULL while stopped */
-    bool has_threads;         /* set before the start: the broker runs by itself and is not stepped */
+    bool has_threads; /* set before the start: the broker runs by itself and is not stepped */
 };
 
-/* A fresh directory, options for tests (one shard, pmem, both listeners on throw-away addresses) and a
- * running broker. */
+/* A fresh directory, options for tests (one shard, pmem, both listeners on throw-away addresses)
+ * and a running broker. */
 void test_broker_begin(struct test_broker *t);
-void test_broker_prepare(struct test_broker *t); /* without starting it: change t->options, then start */
+void test_broker_prepare(
+    struct test_broker *t); /* without starting it: change t->options, then start */
 void test_broker_start(struct test_broker *t);
 int test_broker_try_start(struct test_broker *t, struct fq_err *err);
 void test_broker_stop(struct test_broker *t);
@@ -36,7 +37,7 @@ void test_broker_end(struct test_broker *t);
 
 struct raw_message {
     struct raw_message *next;
-    struct fq_msg msg;        /* points into bytes */
+    struct fq_msg msg; /* points into bytes */
     size_t length;
     uint8_t bytes[];
 };
@@ -44,11 +45,11 @@ struct raw_message {
 struct raw_client {
     struct test_broker *t;
     struct fq_fabric *fabric;
-    struct fq_conn *conn;     /* NULL once disconnected */
+    struct fq_conn *conn; /* NULL once disconnected */
     struct raw_message *inbox;
     struct raw_message *last; /* the answer that raw_ask returned; kept until the next */
     uint32_t correlation;
-    uint32_t notifies[4096];  /* immediates received */
+    uint32_t notifies[4096]; /* immediates received */
     size_t notifies_count;
     int disconnect_status;
     char disconnect_text[512];
@@ -62,7 +63,7 @@ struct raw_client {
     struct fq_remote *window;
     struct fq_region *acks, *source;
     struct fq_window *acks_window;
-    uint64_t written;         /* bytes put into the ring */
+    uint64_t written; /* bytes put into the ring */
     uint64_t acks_seen;
     uint32_t entries;
 };
@@ -84,12 +85,12 @@ const struct fq_msg *raw_ask(struct raw_client *c, const uint8_t *bytes, int64_t
 /* The next message that is not an answer of the given type, if it came. */
 const struct fq_msg *raw_next_event(struct raw_client *c, uint16_t type);
 
-void raw_session(struct raw_client *c);                    /* SESSION_OPEN */
+void raw_session(struct raw_client *c); /* SESSION_OPEN */
 int raw_create_topic(struct raw_client *c, const char *name, uint32_t partitions,
                      const struct fq_config_pair *pairs, size_t pairs_count, struct fq_uuid *ret,
                      struct fq_err *err);
 int raw_delete_topic(struct raw_client *c, const char *name, struct fq_err *err);
-void raw_ring(struct raw_client *c, uint32_t entries);     /* RING_OPEN */
+void raw_ring(struct raw_client *c, uint32_t entries); /* RING_OPEN */
 int raw_producer_open(struct raw_client *c, const struct fq_uuid *topic, uint32_t partition,
                       int64_t producer_id, struct fq_producer_open_answer *ret, struct fq_err *err);
 /* Builds a batch of `count` records into the ring; `sequence` -1 without producer fields. */
@@ -97,8 +98,8 @@ size_t raw_batch(uint8_t *out, size_t capacity, int64_t producer_id, int32_t seq
                  int64_t timestamp_ms, const char *value);
 /* Writes bytes at the ring's position and notifies. */
 void raw_write(struct raw_client *c, uint32_t slot, const void *bytes, size_t length);
-void raw_produce(struct raw_client *c, uint32_t slot, int64_t producer_id, int32_t sequence, int count,
-                 const char *value);
+void raw_produce(struct raw_client *c, uint32_t slot, int64_t producer_id, int32_t sequence,
+                 int count, const char *value);
 /* The next acknowledgement, waited for. */
 struct fq_ack_entry raw_ack(struct raw_client *c);
 uint64_t raw_consumed(const struct raw_client *c);

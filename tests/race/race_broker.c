@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A broker with all its threads under ThreadSanitizer: two shards, clients on both transports that produce,
- * read, ask for counters and metadata, create and delete topics at the same time, then a stop with a client
- * connected. Exits 0 when every acknowledged batch was counted and nothing raced.
+ * A broker with all its threads under ThreadSanitizer: two shards, clients on both transports that
+ * produce, read, ask for counters and metadata, create and delete topics at the same time, then a
+ * stop with a client connected. Exits 0 when every acknowledged batch was counted and nothing
+ * raced.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +14,7 @@
 #include "raw_client.h"
 
 #define PRODUCERS 4
-#define BATCHES 400
+#define BATCHES   400
 
 static struct test_broker t;
 static struct fq_uuid topic;

@@ -288,7 +288,8 @@ Test(admin, a_lost_meta_pool_is_rebuilt_from_the_topics_folders, .init = begin, 
     cr_assert_eq(seen.partitions, 6);
     cr_assert_eq(seen.last_partition.end, 1);
     for (int i = 0; i < 3; i++) {
-        cr_assert_eq(produce_one(&topics[i], 1, 1), 0, "the same ids, and sequences known: %s", err.text);
+        cr_assert_eq(produce_one(&topics[i], 1, 1), 0, "the same ids, and sequences known: %s",
+                     err.text);
     }
 }
 

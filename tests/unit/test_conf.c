@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of keys: units, every key of flashqd, files with errors, and the commented reference file. */
+/* Tables of keys: units, every key of flashqd, files with errors, and the commented reference file.
+ */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +20,33 @@ Test(units, sizes_are_exact_or_refused)
     static const struct {
         const char *text;
         int64_t value;
-    } good[] = {{"0", 0}, {"1", 1}, {"512B", 512}, {"1K", 1024}, {"1k", 1024}, {"64KiB", 65536},
-                {"64MiB", 67108864}, {"1MB", 1000000}, {"2kB", 2000}, {"1G", 1073741824}, {"-1", -1},
-                {"1TiB", INT64_C(1099511627776)}, {"9223372036854775807", INT64_MAX}};
-    static const char *const bad[] = {"", "-", "K", "1X", "1 K", " 1", "1.5K", "1Ki", "1mib", "0x10", "1KK",
-                                      "9223372036854775808", "9223372036854775807K", "8388608TiB"};
+    } good[] = {{"0", 0},
+                {"1", 1},
+                {"512B", 512},
+                {"1K", 1024},
+                {"1k", 1024},
+                {"64KiB", 65536},
+                {"64MiB", 67108864},
+                {"1MB", 1000000},
+                {"2kB", 2000},
+                {"1G", 1073741824},
+                {"-1", -1},
+                {"1TiB", INT64_C(1099511627776)},
+                {"9223372036854775807", INT64_MAX}};
+    static const char *const bad[] = {"",
+                                      "-",
+                                      "K",
+                                      "1X",
+                                      "1 K",
+                                      " 1",
+                                      "1.5K",
+                                      "1Ki",
+                                      "1mib",
+                                      "0x10",
+                                      "1KK",
+                                      "9223372036854775808",
+                                      "9223372036854775807K",
+                                      "8388608TiB"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         int64_t value = -2;
         cr_assert_eq(fq_parse_bytes(good[i].text, &value, &err), 0, "%s", good[i].text);
@@ -41,10 +64,12 @@ Test(units, spans_are_exact_or_refused)
     static const struct {
         const char *text;
         int64_t ms;
-    } good[] = {{"0", 0}, {"5", 5}, {"500ms", 500}, {"2s", 2000}, {"1m", 60000}, {"1h30m", 5400000},
-                {"1d", 86400000}, {"1w", 604800000}, {"1m500ms", 60500}, {"3000us", 3}, {"-1", -1}};
-    static const char *const bad[] = {"", "h", "1x", "1h5", "5 s", "30m1h", "1s1s", "1.5s", "1us",
-                                      "9223372036854775807w", "1hh", "1min"};
+    } good[] = {{"0", 0},           {"5", 5},           {"500ms", 500},   {"2s", 2000},
+                {"1m", 60000},      {"1h30m", 5400000}, {"1d", 86400000}, {"1w", 604800000},
+                {"1m500ms", 60500}, {"3000us", 3},      {"-1", -1}};
+    static const char *const bad[] = {"",      "h",    "1x",   "1h5", "5 s",
+                                      "30m1h", "1s1s", "1.5s", "1us", "9223372036854775807w",
+                                      "1hh",   "1min"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         int64_t value = -2;
         cr_assert_eq(fq_parse_duration(good[i].text, 1000, &value, &err), 0, "%s", good[i].text);
@@ -52,7 +77,8 @@ Test(units, spans_are_exact_or_refused)
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int64_t value = -2;
-        cr_assert_eq(fq_parse_duration(bad[i], 1000, &value, &err), FLASHQ_ERR_INVALID, "%s", bad[i]);
+        cr_assert_eq(fq_parse_duration(bad[i], 1000, &value, &err), FLASHQ_ERR_INVALID, "%s",
+                     bad[i]);
         cr_assert_eq(value, -2, "%s", bad[i]);
     }
 }
@@ -69,8 +95,9 @@ Test(units, what_is_printed_is_read_back_as_the_same)
         cr_assert_eq(fq_parse_bytes(fq_format_bytes(value, text, sizeof text), &back, &err), 0);
         cr_assert_eq(back, value, "%s, seed %llu", text, (unsigned long long)seed);
         value %= INT64_MAX / 1000;
-        cr_assert_eq(fq_parse_duration(fq_format_duration(value, 1000, text, sizeof text), 1000, &back,
-                                       &err), 0, "%s, seed %llu", text, (unsigned long long)seed);
+        cr_assert_eq(fq_parse_duration(fq_format_duration(value, 1000, text, sizeof text), 1000,
+                                       &back, &err),
+                     0, "%s, seed %llu", text, (unsigned long long)seed);
         cr_assert_eq(back, value, "%s, seed %llu", text, (unsigned long long)seed);
     }
 }
@@ -107,7 +134,8 @@ Test(conf, every_key_is_held_to_its_limits, .init = defaults)
     for (size_t i = 0; i < fq_options_table.keys_count; i++) {
         const struct fq_conf_key *key = &fq_options_table.keys[i];
         char value[32], expected[64];
-        if (key->type == FQ_CONF_STRING || key->type == FQ_CONF_BOOL || key->type == FQ_CONF_CHOICE) {
+        if (key->type == FQ_CONF_STRING || key->type == FQ_CONF_BOOL ||
+            key->type == FQ_CONF_CHOICE) {
             continue;
         }
         cr_assert_lt(key->min, key->max, "%s", key->name);
@@ -121,13 +149,14 @@ Test(conf, every_key_is_held_to_its_limits, .init = defaults)
             (void)snprintf(value, sizeof value, "%lld", (long long)key->max + 1);
             cr_assert_eq(fq_conf_set(&fq_options_table, &options, key->name, value, &err),
                          FLASHQ_ERR_CONFIG, "%s=%s", key->name, value);
-            (void)snprintf(expected, sizeof expected, "%s: \"%s\" is above the limit of ", key->name, value);
+            (void)snprintf(expected, sizeof expected, "%s: \"%s\" is above the limit of ",
+                           key->name, value);
             cr_assert_eq(strncmp(err.text, expected, strlen(expected)), 0, "%s", err.text);
         }
         for (int64_t bound = 0; bound < 2; bound++) {
             (void)snprintf(value, sizeof value, "%lld", (long long)(bound ? key->max : key->min));
-            cr_assert_eq(fq_conf_set(&fq_options_table, &options, key->name, value, &err), 0, "%s: %s",
-                         key->name, err.text);
+            cr_assert_eq(fq_conf_set(&fq_options_table, &options, key->name, value, &err), 0,
+                         "%s: %s", key->name, err.text);
         }
         cr_assert_eq(fq_conf_set(&fq_options_table, &options, key->name, "nonsense", &err),
                      FLASHQ_ERR_CONFIG);
@@ -167,12 +196,15 @@ Test(conf, words_and_aliases_and_pairs, .init = defaults)
                  FLASHQ_ERR_CONFIG);
     cr_assert_eq(fq_conf_set_pair(&fq_options_table, &options, "num.partitions=5", &err), 0);
     cr_assert_eq(options.partitions_default, 5);
-    cr_assert_eq(fq_conf_set_pair(&fq_options_table, &options, "flush=fsync", &err), FLASHQ_ERR_CONFIG);
+    cr_assert_eq(fq_conf_set_pair(&fq_options_table, &options, "flush=fsync", &err),
+                 FLASHQ_ERR_CONFIG);
     cr_assert(strstr(err.text, "auto | pmem | sync"), "%s", err.text);
     cr_assert_eq(fq_conf_set_pair(&fq_options_table, &options, "data.dir=/a=b", &err), 0);
     cr_assert_str_eq(options.data_dir, "/a=b");
-    cr_assert_eq(fq_conf_set_pair(&fq_options_table, &options, "data.dir", &err), FLASHQ_ERR_CONFIG);
-    cr_assert_eq(fq_conf_set_pair(&fq_options_table, &options, "data.dir=", &err), FLASHQ_ERR_CONFIG);
+    cr_assert_eq(fq_conf_set_pair(&fq_options_table, &options, "data.dir", &err),
+                 FLASHQ_ERR_CONFIG);
+    cr_assert_eq(fq_conf_set_pair(&fq_options_table, &options, "data.dir=", &err),
+                 FLASHQ_ERR_CONFIG);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -185,7 +217,8 @@ static int load(const char *text)
 Test(conf_yaml, dotted_and_nested_keys_are_the_same, .init = defaults)
 {
     cr_assert_eq(load("log:\n  segment:\n    bytes: 32MiB\n  prepared.bytes: 8MiB\nshards: 3\n"
-                      "listen: {tcp: \"\", shm: /x}\n"), 0, "%s", err.text);
+                      "listen: {tcp: \"\", shm: /x}\n"),
+                 0, "%s", err.text);
     cr_assert_eq(options.log_segment_bytes, 32 << 20);
     cr_assert_eq(options.log_prepared_bytes, 8 << 20);
     cr_assert_eq(options.shards, 3);
@@ -283,7 +316,8 @@ Test(options, what_must_fit_each_other_is_checked, .init = defaults)
     cr_assert_eq(fq_options_check(&changed, &err), 0, "%s", err.text);
     changed.message_max_bytes = 64 << 20;
     cr_assert_eq(fq_options_check(&changed, &err), 0, "%s", err.text);
-    cr_assert_geq(changed.producer_window_bytes, changed.message_max_bytes, "one batch fits a ring");
+    cr_assert_geq(changed.producer_window_bytes, changed.message_max_bytes,
+                  "one batch fits a ring");
     cr_assert_geq(changed.log_segment_bytes, changed.message_max_bytes, "and a segment");
     changed = options;
     changed.listen_tcp[0] = changed.listen_shm[0] = '\0';

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The embedded coordinator on a real store and the in-memory twin of meta.pool: what each of the catalogue's
- * homes restores when another is lost, damaged or one step behind.
+ * The embedded coordinator on a real store and the in-memory twin of meta.pool: what each of the
+ * catalogue's homes restores when another is lost, damaged or one step behind.
  */
 #include <criterion/criterion.h>
 #include <ftw.h>
@@ -81,11 +81,13 @@ static void end(void)
 static struct fq_topic *create(const char *name, uint32_t partitions)
 {
     struct fq_topic *topic;
-    struct fq_topic_spec spec = {.name = name, .partitions = partitions, .replicas = 1, .now_ms = 5};
+    struct fq_topic_spec spec = {
+        .name = name, .partitions = partitions, .replicas = 1, .now_ms = 5};
     struct fq_topic_config broker;
     fq_conf_defaults(&fq_topic_config_table, &broker);
     spec.settings.values = broker;
-    cr_assert_eq(fq_topic_settings_set(&spec.settings, &broker, "retention.bytes", "1GiB", &err), 0);
+    cr_assert_eq(fq_topic_settings_set(&spec.settings, &broker, "retention.bytes", "1GiB", &err),
+                 0);
     cr_assert_eq(coord->ops->topic_create(coord, &spec, &topic, &err), 0, "%s", err.text);
     return topic;
 }
@@ -114,7 +116,8 @@ Test(coord, topics_are_found_in_order_of_their_names, .init = begin, .fini = end
         name = topic->name;
     }
     cr_assert(!coord->ops->next(coord, name));
-    cr_assert_str_eq(coord->ops->next(coord, "c")->name, "m", "also after a name that is not there");
+    cr_assert_str_eq(coord->ops->next(coord, "c")->name, "m",
+                     "also after a name that is not there");
 }
 
 Test(coord, partitions_go_round_the_shards, .init = begin, .fini = end)
@@ -231,24 +234,31 @@ Test(coord, the_cluster_keeps_its_id, .init = begin, .fini = end)
 
 Test(topic, no_flipped_bit_and_no_cut_is_taken_for_a_description)
 {
-    struct fq_topic topic = {.name = "events", .id = fq_uuid_random(), .partitions = 12, .replicas = 1,
-                             .first_shard = 3, .created_ms = 1796000000000};
+    struct fq_topic topic = {.name = "events",
+                             .id = fq_uuid_random(),
+                             .partitions = 12,
+                             .replicas = 1,
+                             .first_shard = 3,
+                             .created_ms = 1796000000000};
     struct fq_topic_config broker;
     struct fq_topic read;
     char text[FQ_TOPIC_TEXT_BYTES_MAX];
     fq_conf_defaults(&fq_topic_config_table, &broker);
     topic.settings.values = broker;
-    cr_assert_eq(fq_topic_settings_set(&topic.settings, &broker, "timestamp.max.ahead", "off", &err), 0);
+    cr_assert_eq(
+        fq_topic_settings_set(&topic.settings, &broker, "timestamp.max.ahead", "off", &err), 0);
     size_t length = fq_topic_encode(&topic, text);
     cr_assert_eq(fq_topic_decode(text, length, &read, &err), 0, "%s", err.text);
     cr_assert_eq(memcmp(&read, &topic, sizeof read), 0);
     for (size_t bit = 0; bit < 8 * length; bit++) {
         text[bit / 8] = (char)(text[bit / 8] ^ 1 << bit % 8);
-        cr_assert_eq(fq_topic_decode(text, length, &read, &err), FLASHQ_ERR_CORRUPT, "bit %zu", bit);
+        cr_assert_eq(fq_topic_decode(text, length, &read, &err), FLASHQ_ERR_CORRUPT, "bit %zu",
+                     bit);
         text[bit / 8] = (char)(text[bit / 8] ^ 1 << bit % 8);
     }
     for (size_t cut = 0; cut < length; cut++) {
-        cr_assert_eq(fq_topic_decode(text, cut, &read, &err), FLASHQ_ERR_CORRUPT, "cut at %zu", cut);
+        cr_assert_eq(fq_topic_decode(text, cut, &read, &err), FLASHQ_ERR_CORRUPT, "cut at %zu",
+                     cut);
     }
 }
 

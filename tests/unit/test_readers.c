@@ -16,7 +16,8 @@ static int32_t sequence;
 static void begin(void)
 {
     struct fq_producer_open_answer opened;
-    struct fq_config_pair small = {.key = fq_str_of("segment.bytes", 13), .value = fq_str_of("2MiB", 4)};
+    struct fq_config_pair small = {.key = fq_str_of("segment.bytes", 13),
+                                   .value = fq_str_of("2MiB", 4)};
     test_broker_begin(&t);
     raw_connect(&c, &t, FQ_TRANSPORT_SHM);
     raw_session(&c);
@@ -55,7 +56,8 @@ static void expect_value(uint32_t reader, int64_t offset, const char *value)
     struct fq_batch_scratch scratch = {.data = NULL};
     struct fq_record record;
     cr_assert_eq(raw_segment_open(&c, reader, offset, &segment, &err), 0, "%s", err.text);
-    cr_assert_eq(fq_remote_open(c.conn, segment.token, FQ_RIGHT_READ, &remote, &err), 0, "%s", err.text);
+    cr_assert_eq(fq_remote_open(c.conn, segment.token, FQ_RIGHT_READ, &remote, &err), 0, "%s",
+                 err.text);
     const uint8_t *at =
         (const uint8_t *)fq_remote_map(remote) + segment.window_offset + segment.position;
     struct fq_batch_header header;
@@ -155,7 +157,8 @@ Test(readers, a_trimmed_segment_is_asked_back, .init = begin, .fini = end)
     cr_assert_eq(fq_decode_segment_retiring(event, &retiring, &err), 0);
     cr_assert_eq(retiring.segment_id, segment.segment_id);
     cr_assert_eq(retiring.reader, reader.reader);
-    struct fq_segment_close close_body = {.reader = reader.reader, .segment_id = segment.segment_id};
+    struct fq_segment_close close_body = {.reader = reader.reader,
+                                          .segment_id = segment.segment_id};
     const struct fq_msg *answer =
         raw_ask(&c, out, fq_encode_segment_close(out, sizeof out, ++c.correlation, &close_body));
     cr_assert_eq(answer->status, 0);
@@ -222,7 +225,8 @@ Test(readers, what_a_reader_gave_back_is_used_again, .init = begin, .fini = end)
 Test(readers, retention_keeps_the_newest, .init = begin, .fini = end)
 {
     uint8_t out[512], list[256];
-    struct fq_config_pair pair = {.key = fq_str_of("retention.bytes", 15), .value = fq_str_of("4MiB", 4)};
+    struct fq_config_pair pair = {.key = fq_str_of("retention.bytes", 15),
+                                  .value = fq_str_of("4MiB", 4)};
     struct fq_topic_alter alter = {.name = fq_str_of("t", 1)};
     struct fq_reader_open_answer reader = must_open_reader();
     fill(8);
@@ -267,7 +271,8 @@ Test(readers, deleting_a_topic_ends_its_readers_and_producers, .init = begin, .f
     cr_assert_eq(reset.reason, FLASHQ_ERR_UNKNOWN_TOPIC_ID);
     cr_assert_eq(reset.reader, reader.reader);
     cr_assert_eq(raw_counter(&c, "readers.segments.held"), 0);
-    cr_assert_eq(raw_segment_open(&c, reader.reader, 0, &segment, &err), FLASHQ_ERR_UNKNOWN_TOPIC_ID);
+    cr_assert_eq(raw_segment_open(&c, reader.reader, 0, &segment, &err),
+                 FLASHQ_ERR_UNKNOWN_TOPIC_ID);
     raw_produce(&c, slot, 7, sequence++, 1, "to a topic that is gone");
     cr_assert_eq(raw_ack(&c).status, FLASHQ_ERR_UNKNOWN_TOPIC_ID);
 
@@ -303,7 +308,8 @@ Test(readers, a_time_is_found_also_by_the_calendar, .init = begin, .fini = end)
         cr_assert_eq(raw_ack(&c).status, 0);
     }
     RAW_UNTIL(&c, raw_counter(&c, "time.calendar.marks") > 0);
-    static const int64_t asked[] = {-1, 0, 2000, 3000, 5000, 7000, 8000}, offsets[] = {0, 0, 0, 1, 2, 3, 3};
+    static const int64_t asked[] = {-1, 0, 2000, 3000, 5000, 7000, 8000},
+                         offsets[] = {0, 0, 0, 1, 2, 3, 3};
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         struct fq_time_query_answer found = ask_time(asked[i]);
         cr_assert_eq(found.result, FQ_TIME_FOUND);

@@ -19,7 +19,8 @@ static uint32_t must_open_producer(struct raw_client *c, const struct fq_uuid *t
 {
     struct fq_producer_open_answer opened;
     struct fq_err err;
-    cr_assert_eq(raw_producer_open(c, topic, partition, producer_id, &opened, &err), 0, "%s", err.text);
+    cr_assert_eq(raw_producer_open(c, topic, partition, producer_id, &opened, &err), 0, "%s",
+                 err.text);
     return opened.slot;
 }
 
@@ -38,7 +39,8 @@ ParameterizedTest(enum fq_transport *transport, session, appends_are_acknowledge
     raw_session(&c);
     struct fq_uuid topic = must_create(&c, "events", 3);
     raw_ring(&c, 64);
-    uint32_t slots[2] = {must_open_producer(&c, &topic, 0, 7), must_open_producer(&c, &topic, 2, 7)};
+    uint32_t slots[2] = {must_open_producer(&c, &topic, 0, 7),
+                         must_open_producer(&c, &topic, 2, 7)};
     int64_t next_offset[2] = {0, 0};
     for (int i = 0; i < 500; i++) {
         int which = i % 3 == 0;
@@ -104,7 +106,8 @@ static void ends_with(const char *what)
 }
 
 /* case 27 */
-Test(session, a_batch_sent_again_is_stored_once_and_answered_with_its_offset, .init = begin, .fini = end)
+Test(session, a_batch_sent_again_is_stored_once_and_answered_with_its_offset, .init = begin,
+     .fini = end)
 {
     uint32_t slot = must_open_producer(&c, &topic, 0, 7);
     raw_produce(&c, slot, 7, 0, 3, "a");
@@ -123,7 +126,8 @@ Test(session, a_batch_sent_again_is_stored_once_and_answered_with_its_offset, .i
 
 Test(session, a_refused_batch_fails_its_slot_and_no_other, .init = begin, .fini = end)
 {
-    uint32_t slot = must_open_producer(&c, &topic, 0, 7), other = must_open_producer(&c, &topic, 0, 8);
+    uint32_t slot = must_open_producer(&c, &topic, 0, 7),
+             other = must_open_producer(&c, &topic, 0, 8);
     raw_produce(&c, slot, 7, 5, 1, "out of sequence"); /* an unknown producer starts at 0 */
     raw_produce(&c, slot, 7, 0, 1, "too late");
     raw_produce(&c, other, 8, 0, 1, "unaffected");
@@ -152,7 +156,8 @@ Test(session, a_refused_batch_fails_its_slot_and_no_other, .init = begin, .fini 
 Test(session, a_slot_that_was_closed_is_late_not_wrong, .init = begin, .fini = end)
 {
     uint8_t out[64];
-    uint32_t slot = must_open_producer(&c, &topic, 0, 7), other = must_open_producer(&c, &topic, 0, 8);
+    uint32_t slot = must_open_producer(&c, &topic, 0, 7),
+             other = must_open_producer(&c, &topic, 0, 8);
     struct fq_slot_ref ref = {.slot = slot};
     const struct fq_msg *answer =
         raw_ask(&c, out, fq_encode_producer_close(out, sizeof out, ++c.correlation, &ref));
@@ -276,8 +281,8 @@ Test(session, a_request_of_a_later_release_is_refused_and_the_session_goes_on, .
     const struct fq_msg *answer = raw_ask(&c, out, length);
     cr_assert(answer);
     cr_assert_eq(answer->status, FLASHQ_ERR_UNSUPPORTED);
-    answer = raw_ask(&c, out, fq_encode_empty(out, sizeof out, FQ_MSG_HEARTBEAT, false,
-                                              ++c.correlation));
+    answer = raw_ask(&c, out,
+                     fq_encode_empty(out, sizeof out, FQ_MSG_HEARTBEAT, false, ++c.correlation));
     cr_assert(answer);
     cr_assert_eq(answer->status, 0);
 }

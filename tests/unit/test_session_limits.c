@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole broker in this thread: what is bounded by time or by number, and the small parts beside it. */
+/* A whole broker in this thread: what is bounded by time or by number, and the small parts beside
+ * it. */
 #include <criterion/criterion.h>
 #include <string.h>
 
