@@ -12,7 +12,7 @@
 
 int fq_wake_init(struct fq_wake *wake)
 {
-    atomic_init(&wake->armed, 0);
+    *wake = (struct fq_wake){.fd = -1};
     wake->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return wake->fd < 0 ? fq_err_from_errno(errno) : 0;
 }
@@ -30,18 +30,28 @@ int fq_wake_fd(const struct fq_wake *wake)
     return wake->fd;
 }
 
+/* A waker that found `armed` set owes one write to the eventfd. */
+static void set_armed(struct fq_wake *wake, bool is_armed)
+{
+    int before = atomic_exchange_explicit(&wake->armed, is_armed, memory_order_seq_cst);
+    wake->writes_owed += wake->was_armed && before == 0;
+    wake->was_armed = is_armed;
+}
+
 void fq_wake_arm(struct fq_wake *wake)
 {
-    atomic_store_explicit(&wake->armed, 1, memory_order_seq_cst);
+    set_armed(wake, true);
     atomic_thread_fence(memory_order_seq_cst); /* pairs with fq_wake_signal */
 }
 
 void fq_wake_disarm(struct fq_wake *wake)
 {
-    if (atomic_exchange_explicit(&wake->armed, 0, memory_order_seq_cst) == 0) {
-        uint64_t count; /* somebody signalled: drain, so that the next sleep is a sleep */
-        ssize_t ignored = read(wake->fd, &count, sizeof count);
-        (void)ignored;
+    set_armed(wake, false);
+    uint64_t count;
+    /* The waker may not have come to its write yet; then a later disarm reads it, or each sleep from
+     * then on would end at once. */
+    if (wake->writes_owed > 0 && read(wake->fd, &count, sizeof count) == (ssize_t)sizeof count) {
+        wake->writes_owed -= count;
     }
 }
 

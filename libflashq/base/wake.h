@@ -8,16 +8,22 @@
 #ifndef FQ_BASE_WAKE_H
 #define FQ_BASE_WAKE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 struct fq_wake {
-    int fd;             /* eventfd */
+    int fd; /* eventfd */
     _Atomic int armed;
+    /* The sleeper's: */
+    bool was_armed;
+    uint64_t writes_owed; /* signals seen whose write to the eventfd was not read yet */
 };
 
 int fq_wake_init(struct fq_wake *wake); /* 0, or an error: no descriptor left */
 void fq_wake_fini(struct fq_wake *wake);
 int fq_wake_fd(const struct fq_wake *wake);
 void fq_wake_arm(struct fq_wake *wake);
-void fq_wake_disarm(struct fq_wake *wake); /* also drains the eventfd if it was signalled */
+void fq_wake_disarm(struct fq_wake *wake); /* also drains the eventfd of what was signalled */
 void fq_wake_signal(struct fq_wake *wake);
 
 #endif

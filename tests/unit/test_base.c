@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/spsc.h"
+#include "base/wake.h"
 
 Test(error, every_code_has_a_name_and_words_of_its_own)
 {
@@ -80,6 +84,56 @@ Test(spsc, full_and_empty_are_told_apart_over_many_laps)
     }
     cr_assert_eq(next_in, next_out);
     fq_spsc_fini(&ring);
+}
+
+static bool would_wake(struct fq_wake *wake)
+{
+    struct pollfd fd = {.fd = fq_wake_fd(wake), .events = POLLIN};
+    return poll(&fd, 1, 0) == 1;
+}
+
+Test(wake, a_signal_wakes_an_armed_sleeper_once_and_costs_nothing_else)
+{
+    struct fq_wake wake;
+    cr_assert_eq(fq_wake_init(&wake), 0);
+    fq_wake_signal(&wake);
+    cr_assert_not(would_wake(&wake), "nobody sleeps");
+    fq_wake_arm(&wake);
+    cr_assert_not(would_wake(&wake));
+    fq_wake_signal(&wake);
+    fq_wake_signal(&wake);
+    cr_assert(would_wake(&wake));
+    fq_wake_disarm(&wake);
+    fq_wake_arm(&wake);
+    cr_assert_not(would_wake(&wake), "the next sleep is a sleep");
+    fq_wake_signal(&wake);
+    fq_wake_arm(&wake); /* armed again without a disarm between */
+    cr_assert(would_wake(&wake));
+    fq_wake_disarm(&wake);
+    cr_assert_not(would_wake(&wake));
+    fq_wake_fini(&wake);
+}
+
+/* A waker is two steps: it takes `armed`, then it writes. The sleeper may wake for another reason
+ * between them; what is written afterwards must not end every later sleep. */
+Test(wake, a_waker_that_is_late_with_its_write_does_not_make_the_sleeper_spin)
+{
+    struct fq_wake wake;
+    const uint64_t one = 1;
+    cr_assert_eq(fq_wake_init(&wake), 0);
+    fq_wake_arm(&wake);
+    cr_assert_eq(atomic_exchange(&wake.armed, 0), 1);
+    fq_wake_disarm(&wake);
+    cr_assert_eq(write(fq_wake_fd(&wake), &one, sizeof one), (ssize_t)sizeof one);
+    fq_wake_arm(&wake);
+    cr_assert(would_wake(&wake));
+    fq_wake_disarm(&wake);
+    fq_wake_arm(&wake);
+    cr_assert_not(would_wake(&wake), "the late write was read");
+    fq_wake_signal(&wake);
+    cr_assert(would_wake(&wake));
+    fq_wake_disarm(&wake);
+    fq_wake_fini(&wake);
 }
 
 Test(clock, deadlines_do_not_overflow)
