@@ -48,8 +48,8 @@ void fq_wake_disarm(struct fq_wake *wake)
 {
     set_armed(wake, false);
     uint64_t count;
-    /* The waker may not have come to its write yet; then a later disarm reads it, or each sleep from
-     * then on would end at once. */
+    /* The waker may not have come to its write yet; then a later disarm reads it, or each sleep
+     * from then on would end at once. */
     if (wake->writes_owed > 0 && read(wake->fd, &count, sizeof count) == (ssize_t)sizeof count) {
         wake->writes_owed -= count;
     }

@@ -66,6 +66,64 @@ for_each_backend(flow, a_peer_that_does_not_poll_gives_again_then_writable)
     pair_close(&p);
 }
 
+/* What does not fit is refused even if the transport then takes all that was queued at once: there
+ * may be no other event that the poster could wait for. */
+for_each_backend(flow, a_post_that_is_taken_in_part_is_followed_by_writable)
+{
+    enum { OPS = 3000, BYTES = 1100 };
+    struct pair p;
+    struct fq_err err = {0};
+    struct fq_region *target = NULL, *source = NULL;
+    struct fq_window *window = NULL;
+    struct fq_remote *remote = NULL;
+    static struct fq_op ops[OPS];
+    pair_open(&p, *backend);
+    pair_connect(&p);
+    cr_assert_eq(fq_region_create(BYTES, 0, &target, &err), 0, "%s", err.text);
+    cr_assert_eq(fq_region_create(BYTES, FQ_REGION_LOCAL, &source, &err), 0, "%s", err.text);
+    pair_window(&p, p.s, p.c, target, FQ_RIGHT_WRITE, &window, &remote);
+    for (uint32_t i = 0; i < OPS; i++) {
+        ops[i] = (struct fq_op){.type = FQ_OP_WRITE_NOTIFY,
+                                .remote = remote,
+                                .region = source,
+                                .local = fq_region_base(source),
+                                .length = BYTES,
+                                .imm = i};
+    }
+    for (size_t taken = 0; taken < OPS;) {
+        int r = fq_conn_post(p.c, ops + taken, OPS - taken);
+        cr_assert(r > 0 || r == FLASHQ_ERR_AGAIN, "%d", r);
+        taken += r > 0 ? (size_t)r : 0;
+        if (taken < OPS) {
+            expect(&p, p.c, FQ_EVENT_WRITABLE, 0);
+        }
+    }
+    for (uint32_t i = 0; i < OPS; i++) {
+        expect(&p, p.s, FQ_EVENT_NOTIFY, i);
+    }
+    fq_region_unref(target);
+    fq_region_unref(source);
+    pair_close(&p);
+}
+
+/* The events that a closed connection still has in the queue leave it, or many that come and go
+ * between two polls would fill it. */
+Test(flow, connections_that_are_closed_before_a_poll_leave_nothing_in_the_queue)
+{
+    struct fq_err err = {0};
+    struct fq_fabric *fabric = pair_fabric(PAIR_TCP, NULL);
+    const struct fq_endpoint nowhere = {
+        .transport = FQ_TRANSPORT_TCP, .host = "255.255.255.255", .port = 1};
+    const struct fq_connect_params params = {.endpoint = &nowhere, .deadline_us = INT64_MAX};
+    for (int i = 0; i < 9000; i++) {
+        struct fq_conn *conn = NULL; /* refused at once: DISCONNECTED is queued */
+        cr_assert_eq(fq_conn_open(fabric, &params, &conn, &err), 0, "%s", err.text);
+        fq_conn_close(conn);
+    }
+    cr_assert_neq(fq_fabric_next_deadline_us(fabric), 0, "no event waits");
+    fq_fabric_destroy(fabric);
+}
+
 /* ---- sleep and wake ------------------------------------------------------------------------- */
 
 static bool is_readable(const struct fq_fabric *fabric, int ms)

@@ -42,8 +42,10 @@ void fq_tcp_update_interest(struct fq_tcp_conn *conn)
         conn->is_blocked = false;
         fq_list_append(&fq_tcp_fabric_of(conn->base.fabric)->ready, &conn->ready);
     }
-    uint32_t wanted = (conn->is_blocked ? 0 : (uint32_t)EPOLLIN) |
-                      (fq_tcp_tx_is_empty(&conn->tx) ? 0 : (uint32_t)EPOLLOUT);
+    /* Also when a flush outside conn_event has made the room: the socket's event tells of it. */
+    bool wants_output = !fq_tcp_tx_is_empty(&conn->tx) || fq_tcp_owes_writable(conn);
+    uint32_t wanted =
+        (conn->is_blocked ? 0 : (uint32_t)EPOLLIN) | (wants_output ? (uint32_t)EPOLLOUT : 0);
     if (wanted != conn->interest) {
         conn->interest = wanted;
         (void)fq_epoll_mod(conn->base.fabric->epoll_fd, conn->fd, wanted, &conn->source);
@@ -101,6 +103,18 @@ static void tell_error(struct fq_tcp_conn *conn, int code, const char *text)
     begin_linger(conn);
 }
 
+/* Nobody waits for the name any more. */
+static void drop_resolve(struct fq_tcp_conn *conn, bool is_child)
+{
+    if (conn->resolve) {
+        if (!is_child) {
+            fq_epoll_del(conn->base.fabric->epoll_fd, fq_tcp_resolve_fd(conn->resolve));
+        }
+        fq_tcp_resolve_free(conn->resolve, is_child);
+        conn->resolve = NULL;
+    }
+}
+
 static void leave_lists(struct fq_tcp_conn *conn)
 {
     fq_list_remove(&conn->link);
@@ -125,6 +139,7 @@ int fq_tcp_fail(struct fq_tcp_conn *conn, bool tell, int code, const char *forma
     }
     conn->fd = -1;
     leave_lists(conn);
+    drop_resolve(conn, false);
     fq_tcp_tx_abandon(conn, code);
     return fq_conn_fail(&conn->base, code, "%s", text);
 }
@@ -139,13 +154,7 @@ static void conn_fini(struct fq_conn *base, bool is_child)
         fq_sock_close_from(base->fabric->epoll_fd, conn->fd);
     }
     conn->fd = -1;
-    if (conn->resolve) {
-        if (!is_child) {
-            fq_epoll_del(base->fabric->epoll_fd, fq_tcp_resolve_fd(conn->resolve));
-        }
-        fq_tcp_resolve_free(conn->resolve, is_child);
-        conn->resolve = NULL;
-    }
+    drop_resolve(conn, is_child);
     fq_tcp_tx_abandon(conn, FLASHQ_ERR_CLOSED);
     free(conn->rx.bytes);
     conn->rx.bytes = NULL;
@@ -215,8 +224,9 @@ static void conn_event(struct fq_tcp_conn *conn, uint32_t events)
     if (conn->base.state == FQ_CONN_OPEN && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
         fq_tcp_receive(conn);
     }
-    if (conn->base.state == FQ_CONN_OPEN) {
-        fq_tcp_check_writable(conn);
+    if (conn->base.state == FQ_CONN_OPEN && fq_tcp_owes_writable(conn)) {
+        fq_emit_writable(&conn->base);
+        fq_tcp_update_interest(conn);
     }
 }
 

@@ -141,7 +141,8 @@ void fq_tcp_tx_mark(struct fq_tcp_conn *conn, bool completes, uint64_t cookie, b
 /* Sends what the socket takes. A dead socket is noticed when receiving. */
 void fq_tcp_tx_flush(struct fq_tcp_conn *conn);
 int fq_tcp_post(struct fq_conn *base, const struct fq_op *ops, size_t ops_count);
-void fq_tcp_check_writable(struct fq_tcp_conn *conn);
+/* A poster waits for WRITABLE and there is room again. */
+bool fq_tcp_owes_writable(const struct fq_tcp_conn *conn);
 /* Completes what is outstanding with `status` (writes, then reads) and frees. */
 void fq_tcp_tx_abandon(struct fq_tcp_conn *conn, int status);
 

@@ -65,7 +65,8 @@ static bool reserve_bytes(struct fq_tcp_tx *tx, size_t more)
     }
     size_t used = tx->end - tx->begin;
     if (used + more > tx->capacity || tx->begin < tx->capacity / 2) {
-        size_t capacity = tx->capacity ? tx->capacity : 4096;
+        /* Doubled also when little is free in front: else a full queue moves for each frame. */
+        size_t capacity = tx->capacity ? 2 * tx->capacity : 4096;
         while (capacity < used + more) {
             capacity *= 2;
         }
@@ -319,25 +320,25 @@ int fq_tcp_post(struct fq_conn *base, const struct fq_op *ops, size_t ops_count)
 {
     struct fq_tcp_conn *conn = fq_tcp_conn_of(base);
     size_t taken = 0;
-    while (taken < ops_count && has_room(conn, &ops[taken])) {
-        if (!post_one(conn, &ops[taken])) {
-            (void)fq_tcp_fail(conn, false, FLASHQ_ERR_NO_MEMORY, "no memory to send");
-            return taken > 0 ? (int)taken : FLASHQ_ERR_NO_MEMORY;
+    do { /* what is refused finds a queue that waits for the socket, which tells when it has room */
+        while (taken < ops_count && has_room(conn, &ops[taken])) {
+            if (!post_one(conn, &ops[taken])) {
+                (void)fq_tcp_fail(conn, false, FLASHQ_ERR_NO_MEMORY, "no memory to send");
+                return taken > 0 ? (int)taken : FLASHQ_ERR_NO_MEMORY;
+            }
+            taken++;
         }
-        taken++;
-    }
-    fq_tcp_tx_flush(conn);
+        fq_tcp_tx_flush(conn);
+    } while (taken < ops_count && has_room(conn, &ops[taken]));
     return (int)taken;
 }
 
-void fq_tcp_check_writable(struct fq_tcp_conn *conn)
+bool fq_tcp_owes_writable(const struct fq_tcp_conn *conn)
 {
     const struct fq_tcp_tx *tx = &conn->tx;
-    if (conn->base.wants_writable && tx->tail - tx->head <= FQ_TCP_ITEMS_MAX / 2 &&
-        tx->end - tx->begin <= BYTES_MAX / 2 &&
-        conn->reads_tail - conn->reads_head <= FQ_TCP_READS_MAX / 2) {
-        fq_emit_writable(&conn->base);
-    }
+    return conn->base.wants_writable && tx->tail - tx->head <= FQ_TCP_ITEMS_MAX / 2 &&
+           tx->end - tx->begin <= BYTES_MAX / 2 &&
+           conn->reads_tail - conn->reads_head <= FQ_TCP_READS_MAX / 2;
 }
 
 void fq_tcp_tx_abandon(struct fq_tcp_conn *conn, int status)
