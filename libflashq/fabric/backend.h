@@ -169,7 +169,7 @@ size_t fq_events_count(const struct fq_event_queue *queue);
 bool fq_events_reserve(struct fq_fabric *fabric, size_t conns, size_t outstanding);
 /* Hands out the oldest; returns how many. */
 size_t fq_events_take(struct fq_fabric *fabric, struct fq_event *events, size_t events_max);
-/* The connection is closed: its events are not handed out any more. */
+/* The connection is closed: its events leave the queue. */
 void fq_events_forget(struct fq_fabric *fabric, const struct fq_conn *conn);
 
 /* ---- events.c, for back ends ---------------------------------------------------------------- */

@@ -59,12 +59,16 @@ static struct fq_event *queue_push(struct fq_conn *conn, enum fq_event_type type
 void fq_events_forget(struct fq_fabric *fabric, const struct fq_conn *conn)
 {
     struct fq_event_queue *queue = &fabric->queue;
+    uint64_t kept = queue->head;
     for (uint64_t i = queue->head; i != queue->tail; i++) {
-        struct fq_event *event = &queue->items[i & (queue->capacity - 1)];
-        if (event->conn == conn) {
-            event->conn = NULL;
+        const struct fq_event *event = &queue->items[i & (queue->capacity - 1)];
+        if (event->conn != conn) {
+            queue->items[kept++ & (queue->capacity - 1)] = *event;
+        } else if (event->type == FQ_EVENT_COMPLETED) {
+            fabric->outstanding--;
         }
     }
+    queue->tail = kept;
 }
 
 size_t fq_events_take(struct fq_fabric *fabric, struct fq_event *events, size_t events_max)
@@ -76,9 +80,7 @@ size_t fq_events_take(struct fq_fabric *fabric, struct fq_event *events, size_t 
         if (event->type == FQ_EVENT_COMPLETED) {
             fabric->outstanding--;
         }
-        if (event->conn) {
-            events[count++] = *event;
-        }
+        events[count++] = *event;
     }
     return count;
 }
