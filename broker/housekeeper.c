@@ -429,7 +429,9 @@ unsigned fq_housekeeper_step(struct fq_housekeeper *hk, int64_t now_us)
             done++;
         }
     }
-    int store = fq_store_step(hk->params.store, now_us);
+    /* At the end nothing is prepared any more; jobs that are left fq_store_close finishes. */
+    bool is_stopping = atomic_load_explicit(&hk->stop, memory_order_acquire) != 0;
+    int store = is_stopping ? 0 : fq_store_step(hk->params.store, now_us);
     return done + (store > 0 ? (unsigned)store : 0);
 }
 

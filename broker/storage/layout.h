@@ -46,11 +46,12 @@ enum fq_segment_field {
     FQ_SEG_FIRST_RETENTION = 64, /* i64 ms; -1 unknown */
     FQ_SEG_IDENTITY_CRC = 72,    /* u32 over [0, 72), then u32 zero */
     FQ_SEG_IDENTITY_BYTES = 80,
-    FQ_SEG_STATE = 128, /* u64: eight letters */
-    FQ_SEG_TAIL = 192,  /* word: data bytes published */
-    FQ_SEG_END = 200,   /* word: next offset - base offset, stored before the tail */
-    FQ_SEG_START = 256, /* word: log start - base offset + 1; all zero: not here */
-    FQ_SEG_SEAL = 320,  /* i64 end offset, u64 data bytes, i64 last retention, u32 crc, u32 0 */
+    FQ_SEG_STATE = 128,   /* u64: eight letters */
+    FQ_SEG_TAIL = 192,    /* word: data bytes published */
+    FQ_SEG_END = 200,     /* word: next offset - base offset, stored before the tail */
+    FQ_SEG_START = 256,   /* word: log start - base offset + 1; all zero: not here */
+    FQ_SEG_TOUCHED = 264, /* word: above this data position all is zero; absent: unknown */
+    FQ_SEG_SEAL = 320,    /* i64 end offset, u64 data bytes, i64 last retention, u32 crc, u32 0 */
     FQ_SEG_SEAL_BYTES = 32,
     FQ_SEG_EPOCHS = 512, /* 32 x {i64 from offset, i32 epoch, u32 crc}; second word 0: unused */
     FQ_SEG_EPOCH_BYTES = 16,
@@ -111,7 +112,7 @@ const char *fq_state_name(enum fq_segment_state state);
 
 /* Publish words: 40 bits of value, 24 of check. The check is bound to the kind and to the identity
  * (life, topic, partition, base offset), so a word of a former life fails. */
-enum fq_word_kind { FQ_WORD_TAIL = 1, FQ_WORD_END = 2, FQ_WORD_START = 3 };
+enum fq_word_kind { FQ_WORD_TAIL = 1, FQ_WORD_END = 2, FQ_WORD_START = 3, FQ_WORD_TOUCHED = 4 };
 uint64_t fq_word_make(const struct fq_segment_identity *identity, enum fq_word_kind kind,
                       uint64_t value);
 bool fq_word_read(const struct fq_segment_identity *identity, enum fq_word_kind kind, uint64_t word,

@@ -20,6 +20,7 @@
 #include "storage/log_impl.h"
 
 #define ROUND_BYTES 4096u
+#define TOUCH_AHEAD (4u << 20) /* one more fence each time so much has been appended */
 
 /* --- what is shared with the other threads ---------------------------------------------------- */
 
@@ -161,6 +162,14 @@ static void log_free(struct fq_log *log)
     free(log);
 }
 
+/* What the next appends will touch is faulted in by the housekeeper: opening waits for no page. */
+static void fault_in_later(struct fq_log *log, struct fq_segment *segment)
+{
+    if (segment && segment->file && segment->state != FQ_SEGMENT_SEALED) {
+        fq_pool_fault_in_later(log->shared, segment->file, FQ_SEG_DATA + segment->data_bytes);
+    }
+}
+
 int fq_log_open(struct fq_store *store, const struct fq_log_params *params, fq_log_visitor visitor,
                 void *context, struct fq_log **ret, struct fq_err *err)
 {
@@ -184,6 +193,8 @@ int fq_log_open(struct fq_store *store, const struct fq_log_params *params, fq_l
     log->published_end = log->end;
     atomic_store(&log->shared->durable_end, log->end);
     log->is_ask_due = true;
+    fault_in_later(log, fq_log_last(log));
+    fault_in_later(log, log->next);
     *ret = log;
     return 0;
 }
@@ -218,6 +229,10 @@ void fq_log_close(struct fq_log *log, bool clean)
     }
     if (clean && !fq_log_is_offline(log, NULL)) {
         int r = settle(log);
+        struct fq_segment *last = fq_log_last(log);
+        bool is_marked = !log->persist->ops->needs_sync && log->reserved_bytes == 0 && last &&
+                         last->file && last->state == FQ_SEGMENT_OPEN;
+        r = r < 0 || !is_marked ? r : fq_segment_store_touched(last, last->data_bytes);
         if (r < 0) {
             (void)fq_log_fail(log, r, "closing");
         }
@@ -367,6 +382,20 @@ static int roll(struct fq_log *log, uint64_t length, struct fq_err *err)
 
 /* --- append ----------------------------------------------------------------------------------- */
 
+/* Memory: a word says up to where the open segment may have been written, so that recovery need not
+ * look for the rest of a batch in all of it. */
+static int touch(struct fq_log *log, struct fq_segment *last, uint64_t length)
+{
+    uint64_t end = last->data_bytes + length;
+    if (end <= last->touched_bytes) {
+        return FQ_RESERVE_OK;
+    }
+    uint64_t capacity = fq_segment_capacity(last);
+    int r =
+        fq_segment_store_touched(last, capacity - end < TOUCH_AHEAD ? capacity : end + TOUCH_AHEAD);
+    return r < 0 ? fq_log_fail(log, r, "storing how far a segment is written") : FQ_RESERVE_OK;
+}
+
 int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, struct fq_err *err)
 {
     log->reserved_bytes = 0;
@@ -393,6 +422,10 @@ int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, str
                 last->epochs_count < FQ_SEGMENT_EPOCHS &&
                 (uint64_t)(log->end - last->identity.base_offset) < FQ_WORD_VALUE_MAX / 2;
     int r = fits ? FQ_RESERVE_OK : roll(log, length, err);
+    last = fq_log_last(log);
+    if (r == FQ_RESERVE_OK && last && !log->persist->ops->needs_sync) {
+        r = touch(log, last, length);
+    }
     if (r == FQ_RESERVE_OK) {
         log->reserved_bytes = length;
     }

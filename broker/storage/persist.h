@@ -40,7 +40,11 @@ struct fq_persist_ops {
      * nothing behind. */
     int (*create)(struct fq_persist *p, const char *path, uint64_t bytes, struct fq_pfile *ret,
                   struct fq_err *err);
+    /* Mapped, not faulted in: reading a few pages of a large file costs a few pages. */
     int (*open)(struct fq_persist *p, const char *path, struct fq_pfile *ret, struct fq_err *err);
+    /* Faults in bytes [from, to) for storing, so that an append never does. Slow; touches no byte;
+     * only a hint. NULL: nothing to fault in. */
+    void (*fault_in)(struct fq_pfile *f, uint64_t from, uint64_t to);
     void (*close)(struct fq_pfile *f); /* makes nothing durable */
     int (*rename)(struct fq_persist *p, const char *from, const char *to, struct fq_err *err);
     int (*unlink)(struct fq_persist *p, const char *path, struct fq_err *err);

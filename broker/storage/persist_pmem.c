@@ -21,19 +21,23 @@
 #include "storage/persist_files.h"
 
 #define PROBE_BYTES 4096u
+#define PAGE_BYTES  4096u
+#define FAULT_BYTES (4u << 20)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; glibc names it since 2.35 */
+#endif
 
 static uint8_t *writable(const struct fq_pfile *f, uint64_t pos)
 {
     return (uint8_t *)(uintptr_t)f->map + pos;
 }
 
-static int map_for_storing(const char *path, struct fq_pfile *f, struct fq_err *err)
+static int map_for_storing(const char *path, struct fq_pfile *f, int flags, struct fq_err *err)
 {
     void *map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE,
-                     MAP_SHARED_VALIDATE | MAP_SYNC | MAP_POPULATE, f->fd, 0);
+                     MAP_SHARED_VALIDATE | MAP_SYNC | flags, f->fd, 0);
     if (map == MAP_FAILED) { /* not DAX */
-        map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, f->fd,
-                   0);
+        map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, f->fd, 0);
     }
     if (map == MAP_FAILED) {
         return fq_err_errno(err, fq_err_from_errno(errno), errno, "map %s", path);
@@ -50,7 +54,7 @@ static int pmem_create(struct fq_persist *p, const char *path, uint64_t bytes, s
     if (r < 0) {
         return r;
     }
-    r = map_for_storing(path, &f, err);
+    r = map_for_storing(path, &f, MAP_POPULATE, err);
     if (r < 0) {
         (void)close(f.fd);
         (void)unlink(path);
@@ -69,13 +73,26 @@ static int pmem_open(struct fq_persist *p, const char *path, struct fq_pfile *re
     if (r < 0) {
         return r;
     }
-    r = map_for_storing(path, &f, err);
+    r = map_for_storing(path, &f, 0, err);
     if (r < 0) {
         (void)close(f.fd);
         return r;
     }
     *ret = f;
     return 0;
+}
+
+/* In pieces, so that a thread that needs the address space for a moment gets it. */
+static void pmem_fault_in(struct fq_pfile *f, uint64_t from, uint64_t to)
+{
+    from -= from % PAGE_BYTES;
+    while (from < to) {
+        size_t piece = to - from < FAULT_BYTES ? (size_t)(to - from) : FAULT_BYTES;
+        if (madvise(writable(f, from), piece, MADV_POPULATE_WRITE) < 0) {
+            return; /* an old kernel: appends fault */
+        }
+        from += piece;
+    }
 }
 
 static void pmem_close(struct fq_pfile *f)
@@ -122,6 +139,7 @@ static const struct fq_persist_ops pmem_ops = {
     .needs_sync = false,
     .create = pmem_create,
     .open = pmem_open,
+    .fault_in = pmem_fault_in,
     .close = pmem_close,
     .rename = fq_file_rename,
     .unlink = fq_file_unlink,

@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "storage/persist_files.h"
 #include "storage/pool_impl.h"
 
 #define RETRY_US       INT64_C(1000000)
@@ -72,12 +73,17 @@ int fq_pool_prepare(struct fq_segfile *file)
     return r < 0 ? r : ops->sync(pf);
 }
 
-struct fq_pool_file *fq_pool_add(struct fq_store *store, struct fq_segfile *file, uint64_t number,
-                                 bool is_ready)
+struct fq_pool_file *fq_pool_add(struct fq_store *store, struct fq_segfile *file, uint64_t bytes,
+                                 uint64_t number, bool is_ready)
 {
     struct fq_pool_file *entry = calloc(1, sizeof *entry);
     if (entry) {
-        *entry = (struct fq_pool_file){store->pool.files, file, file->pf.bytes, number, is_ready};
+        *entry = (struct fq_pool_file){.next = store->pool.files,
+                                       .file = file,
+                                       .bytes = bytes,
+                                       .number = number,
+                                       .faulted = file ? bytes : 0,
+                                       .is_ready = is_ready};
         store->pool.files = entry;
         fq_count(&store->prepared_count, 1);
         fq_count(&store->prepared_bytes, entry->bytes);
@@ -105,6 +111,28 @@ void fq_pool_drop(struct fq_store *store, struct fq_pool_file *entry)
     fq_count(&store->unlinked, 1);
     fq_segfile_unref(entry->file);
     free(entry);
+}
+
+int fq_pool_adopt(struct fq_store *store, struct fq_pool_file *entry)
+{
+    if (entry->file) {
+        return 0;
+    }
+    char path[FQ_PATH_BYTES];
+    struct fq_err err;
+    fq_pool_path(store, entry->number, path);
+    int r = fq_segfile_open(store->persist, path, &entry->file, &err);
+    if (r == 0 && entry->file->pf.bytes != entry->bytes) {
+        r = fq_err_set(&err, FLASHQ_ERR_CORRUPT, "%s has changed its size", path);
+    }
+    if (r < 0) {
+        fq_error("segment pool: %s", err.text);
+        fq_pool_remove(store, entry);
+        fq_segfile_unref(entry->file);
+        free(entry);
+        return r;
+    }
+    return 0;
 }
 
 /* A new file in the pool, ready. NO_SPACE leaves nothing. */
@@ -139,7 +167,7 @@ int fq_pool_create(struct fq_store *store, uint64_t bytes, struct fq_pool_file *
     } else {
         (void)fq_err_set(err, r, "prepare %s: %s", path, fq_err_describe(r));
     }
-    struct fq_pool_file *entry = r == 0 ? fq_pool_add(store, file, number, true) : NULL;
+    struct fq_pool_file *entry = r == 0 ? fq_pool_add(store, file, bytes, number, true) : NULL;
     if (!entry) {
         (void)store->persist->ops->unlink(store->persist, path, NULL);
         fq_segfile_unref(file);
@@ -206,9 +234,38 @@ bool fq_pool_is_kept(struct fq_store *store, uint64_t bytes)
            SURPLUS_FACTOR * wanted(store, demand_of(&store->pool, bytes)) + 1;
 }
 
+static bool is_asked_for(struct fq_store *store, const struct fq_pool_file *file)
+{
+    return wanted(store, demand_of(&store->pool, file->bytes)) > 0;
+}
+
+/* One piece of a file that was found at start, if its size is asked for. */
+static bool fault_in_one(struct fq_store *store, struct fq_pool_file *f)
+{
+    if (f->faulted == f->bytes || !is_asked_for(store, f)) {
+        return false;
+    }
+    if (!f->file && fq_pool_adopt(store, f) < 0) {
+        return true;
+    }
+    uint64_t left = f->bytes - f->faulted;
+    uint64_t piece = left < FQ_POOL_FAULT_BYTES ? left : FQ_POOL_FAULT_BYTES;
+    if (store->persist->ops->fault_in) {
+        store->persist->ops->fault_in(&f->file->pf, f->faulted, f->faulted + piece);
+    }
+    f->faulted += piece;
+    return true;
+}
+
 static int make_one_ready(struct fq_store *store)
 {
     for (struct fq_pool_file *f = store->pool.files; f; f = f->next) {
+        if (fault_in_one(store, f)) {
+            return 1;
+        }
+        if (!f->file && !is_asked_for(store, f)) {
+            continue; /* found at start, of no use yet */
+        }
         if (!f->is_ready) {
             if (fq_pool_prepare(f->file) < 0) {
                 fq_error("%s: a retired segment could not be zeroed", store->dir);
@@ -275,6 +332,24 @@ int fq_pool_top_up(struct fq_store *store)
 
 /* --- start and stop --------------------------------------------------------------------------- */
 
+/* Only looks: a file is opened for use by fq_pool_adopt, after the start. */
+static int read_header(const char *path, uint8_t header[FQ_SEG_DATA], uint64_t *ret_bytes,
+                       struct fq_err *err)
+{
+    int fd;
+    int r = fq_file_open_whole(path, &fd, ret_bytes, err);
+    if (r < 0) {
+        return r;
+    }
+    ssize_t got = pread(fd, header, FQ_SEG_DATA, 0);
+    int errnum = errno;
+    (void)close(fd);
+    if (got < 0) {
+        return fq_err_errno(err, fq_err_from_errno(errnum), errnum, "read %s", path);
+    }
+    return got == FQ_SEG_DATA && *ret_bytes > FQ_SEG_DATA ? 0 : FLASHQ_ERR_CORRUPT;
+}
+
 static int pool_find(struct fq_store *store, const char *name, struct fq_err *err)
 {
     unsigned long long number;
@@ -285,37 +360,34 @@ static int pool_find(struct fq_store *store, const char *name, struct fq_err *er
         return 0;
     }
     fq_pool_path(store, number, path);
-    struct fq_segfile *file = NULL;
+    uint8_t header[FQ_SEG_DATA];
+    uint64_t bytes = 0;
     struct fq_segment_identity identity;
-    int r = fq_segfile_open(store->persist, path, &file, err);
+    int r = read_header(path, header, &bytes, err);
     if (r == FLASHQ_ERR_CORRUPT) { /* cut short while it was made: holds nothing */
         return store->persist->ops->unlink(store->persist, path, err);
     }
     if (r < 0) {
         return r;
     }
-    enum fq_identity_result result = fq_identity_decode(file->pf.map, &identity);
-    enum fq_segment_state state = fq_state_read(fq_load_le64(file->pf.map + FQ_SEG_STATE));
-    if (result == FQ_IDENTITY_BLANK || (result == FQ_IDENTITY_OK && identity.base_offset < 0 &&
-                                        identity.file_bytes != file->pf.bytes)) {
-        fq_segfile_unref(file); /* half made: what is written first is its identity */
+    enum fq_identity_result result = fq_identity_decode(header, &identity);
+    enum fq_segment_state state = fq_state_read(fq_load_le64(header + FQ_SEG_STATE));
+    if (result == FQ_IDENTITY_BLANK ||
+        (result == FQ_IDENTITY_OK && identity.base_offset < 0 && identity.file_bytes != bytes)) {
+        /* half made: what is written first is its identity */
         return store->persist->ops->unlink(store->persist, path, err);
     }
     if (state != FQ_SEGMENT_FREE && state != FQ_SEGMENT_PREPARED &&
         !(result == FQ_IDENTITY_OK && identity.base_offset < 0)) {
-        fq_segfile_unref(file);
         (void)snprintf(path, sizeof path, "pool/%s", name);
         return fq_store_quarantine(store, path, "a segment with data in the pool", err);
     }
     if (state == FQ_SEGMENT_UNKNOWN) { /* made, but its state word never got there */
-        fq_segfile_unref(file);
         return store->persist->ops->unlink(store->persist, path, err);
     }
-    if (!fq_pool_add(store, file, number, state == FQ_SEGMENT_PREPARED)) {
-        fq_segfile_unref(file);
-        return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for the pool");
-    }
-    return 0;
+    return fq_pool_add(store, NULL, bytes, number, state == FQ_SEGMENT_PREPARED)
+               ? 0
+               : fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for the pool");
 }
 
 int fq_pool_open(struct fq_store *store, struct fq_err *err)

@@ -38,10 +38,14 @@ static struct fq_pool_file *best_of(struct fq_store *store, uint64_t least, uint
 
 static int make_ready(struct fq_store *store, struct fq_pool_file *file, struct fq_err *err)
 {
+    int r = fq_pool_adopt(store, file);
+    if (r < 0) {
+        return fq_err_set(err, r, "a file of the pool cannot be opened");
+    }
     if (file->is_ready) {
         return 0;
     }
-    int r = fq_pool_prepare(file->file);
+    r = fq_pool_prepare(file->file);
     if (r < 0) {
         fq_pool_drop(store, file);
         return fq_err_set(err, r, "a retired segment could not be zeroed");
@@ -206,7 +210,7 @@ static int into_pool(struct fq_store *store, struct fq_segment *segment)
     r = ops->sync_dir(store->persist, folder, NULL);
     r = r < 0 ? r : ops->sync_dir(store->persist, segment->path, NULL);
     *slash = '/';
-    if (r == 0 && !fq_pool_add(store, segment->file, number, false)) {
+    if (r == 0 && !fq_pool_add(store, segment->file, segment->file->pf.bytes, number, false)) {
         r = FLASHQ_ERR_NO_MEMORY;
     }
     if (r == 0) {
@@ -263,4 +267,44 @@ bool fq_pool_rename(struct fq_store *store, struct fq_job *rename_job)
     }
     fq_rename_job_destroy(job);
     return true;
+}
+
+/* --- faulting in ------------------------------------------------------------------------------ */
+
+struct fault_job {
+    struct fq_job job;
+    struct fq_log_shared *shared;
+    struct fq_segfile *file;
+    uint64_t from;
+};
+
+static bool fault_in_piece(struct fq_store *store, struct fq_job *given)
+{
+    struct fault_job *job = (struct fault_job *)(void *)given;
+    struct fq_pfile *pf = &job->file->pf;
+    bool is_wanted = !store->is_abandoned && !atomic_load(&job->shared->is_closed);
+    if (is_wanted && job->from < pf->bytes) {
+        uint64_t left = pf->bytes - job->from;
+        uint64_t piece = left < FQ_POOL_FAULT_BYTES ? left : FQ_POOL_FAULT_BYTES;
+        store->persist->ops->fault_in(pf, job->from, job->from + piece);
+        job->from += piece;
+        fq_store_give(store, &job->job);
+        return true;
+    }
+    fq_segfile_unref(job->file);
+    fq_log_shared_unref(job->shared);
+    free(job);
+    return true;
+}
+
+void fq_pool_fault_in_later(struct fq_log_shared *shared, struct fq_segfile *file, uint64_t from)
+{
+    struct fault_job *job = shared->store->persist->ops->fault_in ? calloc(1, sizeof *job) : NULL;
+    if (job) {
+        *job = (struct fault_job){.job.run = fault_in_piece,
+                                  .shared = fq_log_shared_ref(shared),
+                                  .file = fq_segfile_ref(file),
+                                  .from = from};
+        fq_store_give(shared->store, &job->job);
+    }
 }

@@ -91,12 +91,28 @@ static void walk_above(struct fq_recovery *r, struct fq_segment *segment, struct
     }
 }
 
+/* Up to where the segment may have been written: memory has a word for it. */
+static uint64_t touched_end(const struct fq_recovery *r, const struct fq_found *f)
+{
+    struct fq_segment *segment = f->segment;
+    uint64_t capacity = fq_segment_capacity(segment), bytes;
+    if (r->log->persist->ops->needs_sync || !f->identity_ok ||
+        !fq_word_read(&segment->identity, FQ_WORD_TOUCHED, fq_load_le64(f->header + FQ_SEG_TOUCHED),
+                      &bytes) ||
+        bytes < segment->data_bytes || bytes > capacity) {
+        return capacity;
+    }
+    segment->touched_bytes = bytes;
+    return bytes;
+}
+
 /* Above the end of the last segment everything must be zero before the log is used, or bytes of a
  * batch that was cut could continue a later one. */
-static int cut_above(struct fq_recovery *r, struct fq_segment *segment, uint64_t position)
+static int cut_above(struct fq_recovery *r, const struct fq_found *f, uint64_t position)
 {
     struct fq_log *log = r->log;
-    uint64_t end = fq_recovery_dirty_end(segment, position);
+    struct fq_segment *segment = f->segment;
+    uint64_t end = fq_recovery_dirty_end(segment, position, touched_end(r, f));
     if (end == position) {
         return 0;
     }
@@ -287,7 +303,7 @@ static int recover_last(struct fq_recovery *r, struct fq_found *f)
         if (segment->state == FQ_SEGMENT_SEALED) {
             segment->state = FQ_SEGMENT_OPEN;
         }
-        result = cut_above(r, segment, segment->data_bytes);
+        result = cut_above(r, f, segment->data_bytes);
     }
     return result < 0 ? result : settle_last(r, f, tail_ok);
 }

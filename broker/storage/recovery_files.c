@@ -44,11 +44,11 @@ static int read_header(const char *path, uint8_t header[FQ_SEG_DATA], uint64_t *
     return 0;
 }
 
-/* Where non-zero bytes end in [from, capacity). */
-uint64_t fq_recovery_dirty_end(const struct fq_segment *segment, uint64_t from)
+/* Where non-zero bytes end in [from, to). */
+uint64_t fq_recovery_dirty_end(const struct fq_segment *segment, uint64_t from, uint64_t to)
 {
     const uint8_t *data = fq_segment_bytes(segment);
-    uint64_t at = fq_segment_capacity(segment);
+    uint64_t at = to;
     while (at > from && at % 8 != 0 && data[at - 1] == 0) {
         at--;
     }
@@ -183,9 +183,25 @@ static bool base_from_data(struct fq_found *f)
     return true;
 }
 
+/* Has the life of a prepared file not begun? On memory the identity of a life is durable before its
+ * first byte of data, so the header knows; on disks it need not be, so all of the file is read. */
+static bool is_untouched(const struct fq_log *log, const struct fq_segment *segment,
+                         const uint8_t header[FQ_SEG_DATA])
+{
+    struct fq_segment_identity identity;
+    if (log->persist->ops->needs_sync) {
+        return fq_recovery_dirty_end(segment, 0, fq_segment_capacity(segment)) == 0 &&
+               is_zero(header + FQ_SEG_EPOCHS, FQ_SEG_DATA - FQ_SEG_EPOCHS);
+    }
+    return fq_identity_decode(header, &identity) == FQ_IDENTITY_OK && identity.base_offset < 0 &&
+           identity.file_bytes == segment->identity.file_bytes &&
+           is_zero(header + FQ_SEG_STATE + 8, FQ_SEG_DATA - FQ_SEG_STATE - 8);
+}
+
 /* A prepared file beside the log: ready to be used if its life never began, else for the pool to
  * zero. */
-static int keep_unused(struct fq_recovery *r, struct fq_segment *segment)
+static int keep_unused(struct fq_recovery *r, struct fq_segment *segment,
+                       const uint8_t header[FQ_SEG_DATA])
 {
     struct fq_log *log = r->log;
     if (segment->state == FQ_SEGMENT_PREPARED && !log->next &&
@@ -195,8 +211,7 @@ static int keep_unused(struct fq_recovery *r, struct fq_segment *segment)
             fq_segment_destroy(segment);
             return result;
         }
-        if (fq_recovery_dirty_end(segment, 0) == 0 &&
-            is_zero(segment->file->pf.map + FQ_SEG_EPOCHS, FQ_SEG_DATA - FQ_SEG_EPOCHS)) {
+        if (is_untouched(log, segment, header)) {
             log->next = segment;
             return 0;
         }
@@ -244,7 +259,7 @@ static int take_file(struct fq_recovery *r, const char *name)
         }
     }
     if (result == 1) {
-        result = keep_unused(r, f->segment);
+        result = keep_unused(r, f->segment, f->header);
         f->segment = NULL;
     } else if (result == 2) { /* data of somebody: never deleted */
         char relative[FQ_PATH_BYTES];

@@ -30,7 +30,7 @@ int fq_recovery_list(struct fq_recovery *r);
 /* Hands a file that holds no data of this log back to the pool. */
 void fq_recovery_give_back(struct fq_log *log, struct fq_segment *segment);
 /* Where non-zero bytes end in [from, capacity). */
-uint64_t fq_recovery_dirty_end(const struct fq_segment *segment, uint64_t from);
+uint64_t fq_recovery_dirty_end(const struct fq_segment *segment, uint64_t from, uint64_t to);
 
 static inline void fq_recovery_damage(struct fq_log *log, const struct fq_segment *segment,
                                       uint64_t position, uint64_t bytes, int64_t first,

@@ -271,6 +271,17 @@ int fq_segment_store_start(struct fq_segment *segment, int64_t start_offset)
     return store_word(segment, FQ_SEG_START, FQ_WORD_START, delta + 1);
 }
 
+int fq_segment_store_touched(struct fq_segment *segment, uint64_t position)
+{
+    struct fq_persist *persist = segment->file->pf.persist;
+    persist->ops->drain(
+        persist); /* when it is lowered: zeros that wiped a refused batch come first */
+    int r = store_word(segment, FQ_SEG_TOUCHED, FQ_WORD_TOUCHED, position);
+    persist->ops->drain(persist);
+    segment->touched_bytes = position;
+    return r;
+}
+
 int32_t fq_segment_epoch_at(const struct fq_segment *segment, int64_t offset)
 {
     int32_t epoch = segment->identity.first_epoch;

@@ -85,6 +85,7 @@ struct fq_segment {
     uint64_t data_bytes; /* appended */
     int64_t end_offset;
     uint64_t published_bytes; /* what the tail word says */
+    uint64_t touched_bytes;   /* what the touched word says; 0: there is none */
     unsigned pins;
     bool is_retired;
     bool unlink_only;    /* a peer may still map it: never recycle */
@@ -113,6 +114,9 @@ int fq_segment_take_into_use(struct fq_segment *segment,
                              const struct fq_segment_identity *identity);
 int fq_segment_store_tail(struct fq_segment *segment, uint64_t position, int64_t end_offset);
 int fq_segment_store_seal(struct fq_segment *segment, int64_t last_retention_ms);
+/* Memory only: from now on nothing above `position` has been written. Durable on return, so before
+ * a store above an earlier one. */
+int fq_segment_store_touched(struct fq_segment *segment, uint64_t position);
 int fq_segment_store_start(struct fq_segment *segment, int64_t start_offset);
 /* The epoch that holds for `offset`. */
 int32_t fq_segment_epoch_at(const struct fq_segment *segment, int64_t offset);

@@ -46,8 +46,9 @@ void fq_log_shared_fail(struct fq_log_shared *shared, int code, const char *form
 
 struct fq_pool_file { /* PREPARED (is_ready) or FREE */
     struct fq_pool_file *next;
-    struct fq_segfile *file;
+    struct fq_segfile *file; /* NULL: found at start, not opened yet (see fq_pool_adopt) */
     uint64_t bytes, number;
+    uint64_t faulted; /* of a file that was found: faulted in up to here */
     bool is_ready;
 };
 
@@ -125,6 +126,8 @@ void fq_pool_close(struct fq_store *store);
 bool fq_pool_supply(struct fq_store *store, struct fq_job *supply_job);
 bool fq_pool_retire(struct fq_store *store, struct fq_job *retire_job);
 bool fq_pool_rename(struct fq_store *store, struct fq_job *rename_job);
+/* The housekeeper faults in the file from `from` on, until the log is closed. Only a hint. */
+void fq_pool_fault_in_later(struct fq_log_shared *shared, struct fq_segfile *file, uint64_t from);
 void fq_rename_job_destroy(struct fq_rename_job *job);
 int fq_pool_top_up(struct fq_store *store);
 
