@@ -32,8 +32,9 @@ static int add_chunk(struct fq_partition *p, const struct fq_batch_header *heade
     uint64_t bytes = fq_batch_total_bytes(header);
     int64_t min_timestamp, max_timestamp;
     if (fq_batch_check_records(batch, bytes, &min_timestamp, &max_timestamp, NULL) < 0) {
-        min_timestamp = header->base_timestamp; /* as readers will: by the header */
-        max_timestamp = header->max_timestamp;
+        max_timestamp = header->max_timestamp; /* as readers will: by the header */
+        min_timestamp =
+            header->base_timestamp < max_timestamp ? header->base_timestamp : max_timestamp;
     }
     if (fq_chunks_wants_reserve(p->chunks)) {
         int rc = fq_chunks_reserve(p->chunks);

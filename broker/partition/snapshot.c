@@ -66,14 +66,14 @@ int64_t fq_snapshot_encode(int64_t offset, const struct fq_producers *producers,
     return w.failed ? FLASHQ_ERR_TOO_LARGE : (int64_t)fq_writer_used(&w);
 }
 
-static int read_epochs(struct fq_reader *r, uint32_t count, struct fq_epochs *epochs)
+static int read_epochs(struct fq_reader *r, uint32_t count, int64_t end, struct fq_epochs *epochs)
 {
     for (uint32_t i = 0; i < count; i++) {
         int32_t epoch = (int32_t)fq_read_u32(r);
         int64_t start = (int64_t)fq_read_u64(r);
         const struct fq_epoch *last =
             epochs->count > 0 ? &epochs->entries[epochs->count - 1] : NULL;
-        if (r->failed || epoch < 0 || start < 0 ||
+        if (r->failed || epoch < 0 || start < 0 || start >= end ||
             (last != NULL && (epoch <= last->epoch || start <= last->start_offset))) {
             return FLASHQ_ERR_CORRUPT;
         }
@@ -145,7 +145,7 @@ static int read_all(struct fq_reader *r, unsigned batches, int64_t now_ms, int64
         producers_count > fq_reader_left(r) / PRODUCER_BYTES) {
         return FLASHQ_ERR_CORRUPT;
     }
-    int rc = read_epochs(r, epochs_count, epochs);
+    int rc = read_epochs(r, epochs_count, offset, epochs);
     for (uint32_t i = 0; rc == 0 && i < producers_count; i++) {
         rc = read_producer(r, batches, now_ms, offset, producers);
     }

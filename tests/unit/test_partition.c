@@ -559,6 +559,42 @@ Test(partition, a_damaged_record_is_named_and_the_rest_is_served)
     env_close(&env);
 }
 
+/* A batch that no append would take, with a checksum that fits: bytes from a disk are never trusted
+ * with the life of the broker. */
+Test(partition, a_batch_whose_timestamps_contradict_each_other_does_not_stop_the_start)
+{
+    struct env env;
+    struct fq_log_place place;
+    struct fq_batch_header header;
+    struct fq_err err = {0};
+    env_open(&env, &(struct env_params){.flush = FQ_FLUSH_PMEM});
+    const struct env_record record = {.timestamp_ms = 1000, .value = "x", .value_bytes = 1};
+    uint64_t bytes = env_batch(&env, -1, -1, -1, &record, 1);
+    fq_store_be64(env.batch + FQ_BATCH_BASE_TIMESTAMP, 2000);
+    fq_batch_crc_store(env.batch, bytes);
+    fq_batch_stamp(env.batch, 0, fq_partition_leader_epoch(env.partition));
+    cr_assert_eq(fq_batch_header_read(env.batch, bytes, &header, NULL), 0);
+    struct fq_log *log = fq_partition_log(env.partition);
+    int rc = fq_log_reserve(log, bytes, 0, &err);
+    for (int i = 0; rc == FQ_RESERVE_STARVED && i < 100; i++) {
+        env_step(&env);
+        rc = fq_log_reserve(log, bytes, 0, &err);
+    }
+    cr_assert_eq(rc, FQ_RESERVE_OK);
+    cr_assert_eq(fq_log_write(log, env.batch, bytes), 0);
+    cr_assert_eq(fq_log_commit_batch(log, &header, &place), 0);
+    cr_assert_eq(env_commit(&env), 1);
+    env_crash(&env);
+    cr_assert_eq(fq_partition_high_watermark(env.partition), 1);
+    env_producer(&env, PRODUCER);
+    cr_assert_eq(env_put(&env, PRODUCER, 0, 3000, "y"), 1);
+    cr_assert_eq(env_commit(&env), 2);
+    struct fq_time_query_answer answer = env_time_query(&env, 2500, 0);
+    cr_assert_eq(answer.result, FQ_TIME_FOUND);
+    cr_assert_eq(answer.offset, 1);
+    env_close(&env);
+}
+
 Test(partition, closing_and_deleting_are_the_last_words_on_the_view_line)
 {
     struct env env;

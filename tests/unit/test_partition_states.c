@@ -340,6 +340,27 @@ Test(snapshot, random_changes_under_a_fitting_checksum_never_get_past_the_checks
     fq_epochs_fini(&epochs);
 }
 
+Test(snapshot, an_epoch_that_begins_where_nothing_was_appended_is_not_believed)
+{
+    struct fq_producers none;
+    struct fq_epochs epochs, after;
+    uint8_t out[256];
+    int64_t offset;
+    fq_producers_init(&none, 10);
+    fq_epochs_init(&epochs);
+    fq_epochs_init(&after);
+    cr_assert_eq(fq_epochs_reserve(&epochs), 0);
+    fq_epochs_assign(&epochs, 3, 800);
+    int64_t bytes = fq_snapshot_encode(801, &none, &epochs, out, sizeof out);
+    cr_assert_eq(fq_snapshot_decode(out, (size_t)bytes, 4, 0, &offset, &none, &after, NULL), 0);
+    bytes = fq_snapshot_encode(800, &none, &epochs, out, sizeof out);
+    cr_assert_eq(fq_snapshot_decode(out, (size_t)bytes, 4, 0, &offset, &none, &after, NULL),
+                 FLASHQ_ERR_CORRUPT);
+    fq_producers_fini(&none);
+    fq_epochs_fini(&epochs);
+    fq_epochs_fini(&after);
+}
+
 /* ---- epochs ---------------------------------------------------------------------------------- */
 
 Test(epochs, answer_as_a_line_per_offset_would)
