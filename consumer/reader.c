@@ -212,6 +212,8 @@ static void refused(struct fq_pread *reader, int code, const char *text)
         fq_pread_reopen(reader);
         pause_then_retry(reader);
         break;
+    case FLASHQ_ERR_UNREACHABLE:
+    case FLASHQ_ERR_CLOSED:
     case FLASHQ_ERR_TIMED_OUT:
     case FLASHQ_ERR_BUSY:
     case FLASHQ_ERR_AGAIN:

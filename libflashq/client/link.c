@@ -94,10 +94,13 @@ int fq_link_send(struct fq_link *link, const void *bytes, int64_t length)
         return (int)length;
     }
     if (!link->box) {
-        return FLASHQ_ERR_CLOSED;
+        return FLASHQ_ERR_UNREACHABLE;
     }
     if (fq_chain_is_empty(&link->outbox)) {
         int code = fq_conn_send(link->box->conn, bytes, (size_t)length);
+        if (code == FLASHQ_ERR_CLOSED) {
+            return FLASHQ_ERR_UNREACHABLE; /* broken already; the event that says so is on its way */
+        }
         if (code != FLASHQ_ERR_AGAIN) {
             return code < 0 ? code : 0;
         }

@@ -119,7 +119,8 @@ static inline struct fq_conn *fq_link_conn(const struct fq_link *link)
 /* Ends the connection (the peer broke the protocol, ...); reconnects after the back-off. */
 void fq_link_fail(struct fq_link *link, int code, const char *text);
 
-/* Sends a message: at once or, when the transport is full, as soon as it has room. */
+/* Sends a message: at once or, when the transport is full, as soon as it has room. UNREACHABLE: the connection
+ * is broken, and the event that says so comes. */
 int fq_link_send(struct fq_link *link, const void *bytes, int64_t length);
 
 /* Sends a request that was encoded with the correlation of fq_link_correlation. `done` is called once,

@@ -289,6 +289,7 @@ static int get_once(struct fq_engine *engine, const char *topic, int64_t deadlin
     }
     code = fq_metadata_fetch(engine, topic, deadline_us, waiting_done, &waiting);
     if (code != 0) {
+        (void)fq_engine_drive(engine); /* a broken connection is noticed before the next try */
         return fq_err_set(err, code, "cannot ask for metadata: %s", fq_err_describe(code));
     }
     code = fq_engine_wait(engine, deadline_us, is_done, &waiting);

@@ -166,11 +166,12 @@ int fq_engine_wait_up(struct fq_engine *engine, int64_t deadline_us, struct fq_e
     return wait_up(engine->control, deadline_us, err);
 }
 
-/* One try; *ret_again: the connection went away before the answer. */
+/* One try; *ret_again: the connection went away before the answer, or before the request was sent. */
 static int call_once(const struct fq_call *call, struct fq_link *link, bool *ret_again,
-                     struct fq_err *err)
+                     bool *ret_was_sent, struct fq_err *err)
 {
     *ret_again = false;
+    *ret_was_sent = true;
     uint8_t *buffer = malloc(FQ_LIMIT_CONTROL_BYTES);
     if (!buffer) {
         return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for a request");
@@ -182,6 +183,9 @@ static int call_once(const struct fq_call *call, struct fq_link *link, bool *ret
                                &waiting);
     free(buffer);
     if (code != 0) {
+        *ret_again = code == FLASHQ_ERR_UNREACHABLE; /* nothing was sent: also for what is not repeatable */
+        *ret_was_sent = false;
+        (void)fq_engine_drive(call->engine);
         return fq_err_set(err, code, "the request could not be sent: %s", fq_err_describe(code));
     }
     code = fq_engine_wait(call->engine, call->deadline_us, call_is_done, &waiting);
@@ -198,16 +202,16 @@ int fq_call(const struct fq_call *call, struct fq_err *err)
 {
     struct fq_link *link = call->link ? call->link : call->engine->control;
     for (;;) {
-        bool again;
+        bool again, was_sent;
         int code = wait_up(link, call->deadline_us, err);
         if (code != 0) {
             return code;
         }
-        code = call_once(call, link, &again, err);
+        code = call_once(call, link, &again, &was_sent, err);
         if (!again) {
             return code;
         }
-        if (!call->is_repeatable) {
+        if (was_sent && !call->is_repeatable) {
             (void)fq_err_prefix(err, "the connection was lost before the answer (it may have been "
                                      "done): ");
             return code;
