@@ -9,12 +9,14 @@
  *     `timeout.ms`. It returns by then.
  *   - Errors are negative codes of <flashq/error.h>. `char *errtext, size_t errtext_bytes` may be
  *     NULL, 0; otherwise the text is always terminated.
- *   - Handles may be used from several threads; one call at a time works on a handle, others wait.
- *     Different handles of one client work side by side.
+ *   - Handles may be used from several threads; one call at a time works inside a client, others wait.
+ *     Closing a handle ends calls that wait on it in other threads with FLASHQ_ERR_CLOSED; none may
+ *     begin on it any more.
  *   - No callback ever runs on a thread of the library. Nothing is written to stdout or stderr.
  *   - Bytes are {data, length}: data NULL is null, length 0 with data is empty. Timestamps are int64
  *     milliseconds since 1970. Offsets are int64.
- *   - After fork() the child may only close handles (which frees memory and touches nothing else).
+ *   - After fork() the child may only close handles (which frees what it safely can and leaves the
+ *     parent's connections alone); every other call there returns FLASHQ_ERR_FORKED.
  */
 #ifndef FLASHQ_H
 #define FLASHQ_H
@@ -49,14 +51,18 @@ typedef struct flashq_message flashq_message;
 FLASHQ_API const char *flashq_version(void);
 FLASHQ_API const char *flashq_strerror(int code);   /* "timed out" */
 FLASHQ_API const char *flashq_error_name(int code); /* "TIMED_OUT" */
+/* 1 if the same call may succeed later. */
 FLASHQ_API int flashq_is_retriable(int code);
+/* 1 if the handle it came from will not work any more. */
 FLASHQ_API int flashq_is_fatal(int code);
 
 /* ---- configuration ------------------------------------------------------------------------- */
 
 /* Keys: flashq-client(5). Kafka's names for the same thing are accepted. */
+/* All defaults; NULL when there is no memory. */
 FLASHQ_API flashq_config *flashq_config_new(void);
 FLASHQ_API void flashq_config_free(flashq_config *config);
+/* FLASHQ_ERR_CONFIG, with a text that names the limit or the key that was meant; nothing is changed. */
 FLASHQ_API int flashq_config_set(flashq_config *config, const char *key, const char *value,
                                  char *errtext, size_t errtext_bytes);
 /* The value in force for key; NULL if unknown. Borrowed until the next set or free. */
@@ -167,11 +173,15 @@ FLASHQ_API int32_t flashq_producer_partitions(flashq_producer *producer);
 #define FLASHQ_OFFSET_END INT64_C(-1)    /* the high watermark when the position is resolved */
 
 /* A consumer for any number of partitions of any topics. */
+/* Fails only for want of memory: nothing is asked of the broker. */
 FLASHQ_API int flashq_consumer_open(flashq_client *client, flashq_consumer **ret_consumer,
                                     char *errtext, size_t errtext_bytes);
 FLASHQ_API int flashq_consumer_close(flashq_consumer *consumer, int timeout_ms);
 
-/* Adds a partition at an offset (or FLASHQ_OFFSET_START, _END). partition -1: all of the topic. */
+/* Adds a partition at an offset (or FLASHQ_OFFSET_START, _END). partition -1: all of the topic. Waits
+ * until the positions are known: what is published after it returned comes, also from the end. An offset
+ * that the partition does not have is told by poll (TRIMMED, OUT_OF_RANGE). On an error nothing was
+ * assigned; EXISTS if it is assigned already. */
 FLASHQ_API int flashq_consumer_assign(flashq_consumer *consumer, const char *topic,
                                       int32_t partition, int64_t offset, int timeout_ms,
                                       char *errtext, size_t errtext_bytes);
@@ -212,12 +222,14 @@ FLASHQ_API void flashq_message_unref(const flashq_message *message);
 FLASHQ_API int flashq_message_header(const flashq_message *message, size_t index,
                                      flashq_header *ret_header);
 
-/* Seek is a barrier: nothing from before it is returned after it. */
+/* Seek is a barrier: nothing from before it is returned after it. An offset that the partition does not
+ * have is told by the next poll, not here. */
 FLASHQ_API int flashq_seek_offset(flashq_consumer *consumer, const char *topic, int32_t partition,
                                   int64_t offset, int timeout_ms);
 /* To the first record at or after timestamp_ms (the end if there is none). */
 FLASHQ_API int flashq_seek_time(flashq_consumer *consumer, const char *topic, int32_t partition,
                                 int64_t timestamp_ms, int timeout_ms);
+/* Paused partitions keep their place and what was read ahead; -1: all of the topic. */
 FLASHQ_API int flashq_pause(flashq_consumer *consumer, const char *topic, int32_t partition);
 FLASHQ_API int flashq_resume(flashq_consumer *consumer, const char *topic, int32_t partition);
 /* The next offset that poll will return. */
@@ -237,6 +249,8 @@ typedef struct flashq_time_answer {
     uint64_t cost_nodes;   /* index nodes the broker visited */
     uint64_t cost_bytes;   /* log bytes it scanned */
 } flashq_time_answer;
+/* The first record of the partition at or after timestamp_ms, exactly, whatever the order of timestamps;
+ * a negative time is the start. ret->struct_bytes is set by the caller. */
 FLASHQ_API int flashq_offset_for_time(flashq_client *client, const char *topic, int32_t partition,
                                       int64_t timestamp_ms, int timeout_ms, flashq_time_answer *ret,
                                       char *errtext, size_t errtext_bytes);
@@ -286,12 +300,15 @@ typedef struct flashq_pair {
 } flashq_pair;
 
 /* partitions, replicas 0: the broker's defaults. */
+/* EXISTS, INVALID (a name: the text says which byte), CONFIG (a key or value). When the connection is lost
+ * before the answer, the text says that it may have been done. */
 FLASHQ_API int flashq_topic_create(flashq_client *client, const char *topic, int32_t partitions,
                                    int32_t replicas, const flashq_pair *configs,
                                    size_t configs_count, int timeout_ms, char *errtext,
                                    size_t errtext_bytes);
 FLASHQ_API int flashq_topic_delete(flashq_client *client, const char *topic, int timeout_ms,
                                    char *errtext, size_t errtext_bytes);
+/* An empty value resets a key to its default. */
 FLASHQ_API int flashq_topic_alter(flashq_client *client, const char *topic,
                                   const flashq_pair *configs, size_t configs_count, int timeout_ms,
                                   char *errtext, size_t errtext_bytes);
