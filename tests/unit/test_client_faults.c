@@ -177,3 +177,43 @@ ParameterizedTest(struct fault_case *c, faults, a_consumer_gets_every_record_onc
     (void)flashq_client_close(plain, 1000);
     live_broker_end(&b);
 }
+
+ParameterizedTestParameters(faults, no_call_ends_because_a_connection_did)
+{
+    return cr_make_param_array(struct fault_case, cases, 2);
+}
+
+/* Every request meets a connection that breaks as it is sent, now and then. */
+ParameterizedTest(struct fault_case *c, faults, no_call_ends_because_a_connection_did, .timeout = 120)
+{
+    struct live_broker b;
+    char text[512];
+    struct faulty_client faulty = {.plan = {.drop = 200000}};
+    struct fq_fault_counts counts;
+    faulty.plan.seed = fq_random_u64();
+    (void)printf("# %s fault seed %llu\n", c->transport, (unsigned long long)faulty.plan.seed);
+    live_broker_begin(&b);
+    flashq_client *plain = live_client(&b, c->transport, NULL);
+    live_topic(plain, "t", 2);
+    (void)flashq_client_close(plain, 1000);
+    live_faulty_client(&b, c->transport, &faulty, "reconnect.backoff.ms", "1",
+                       "reconnect.backoff.max.ms", "5", NULL);
+    for (int i = 0; i < 200; i++) {
+        flashq_producer *producer;
+        flashq_topic_info topic = {.struct_bytes = sizeof topic};
+        flashq_partition_info *partitions;
+        size_t count;
+        cr_assert_eq(flashq_producer_open(faulty.client, "t", 30000, &producer, text, sizeof text), 0,
+                     "%s", text);
+        (void)flashq_producer_close(producer, 0, NULL);
+        cr_assert_eq(flashq_topic_describe(faulty.client, "t", 30000, &topic, &partitions, &count, text,
+                                           sizeof text),
+                     0, "%s", text);
+        cr_assert_eq(count, 2);
+        flashq_free(partitions);
+    }
+    fq_fabric_faulty_counts(faulty.fabric, &counts);
+    cr_assert_gt(counts.dropped, 0);
+    (void)flashq_client_close(faulty.client, 1000);
+    live_broker_end(&b);
+}
