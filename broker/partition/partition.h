@@ -120,17 +120,22 @@ struct fq_append_result {
 enum fq_append { FQ_APPEND_OK = 0, FQ_APPEND_STARVED = 1 };
 
 /* Takes the batch at `ring` (hostile: it may change while being read; at most `available` bytes are
- * there). On FQ_APPEND_OK it is in the log (or was before: duplicate) and not yet durable.
- * Negative: refused with that code and text, nothing appended: PROTOCOL     not a batch a client
- * may send: magic, base offset, epoch, counts, lengths UNSUPPORTED  a codec or attribute that is
- * not supported LIMIT        more than FQ_LIMIT_BATCH_RECORDS records CORRUPT      its checksum
- * does not fit TOO_LARGE    batch or record over its limit (detail: the limit) TIMESTAMP negative,
- * or later than the clock allows (detail: the latest one accepted) SEQUENCE     not the next
- * sequence (detail: the expected one) FENCED       a newer epoch of this producer was opened
- *   OFFLINE      the partition takes nothing any more (see fq_partition_state)
+ * there). On FQ_APPEND_OK it is in the log (or was before: duplicate) and not yet durable. The
+ * batch must carry the slot's producer id and epoch. Negative: refused with that code and text,
+ * nothing appended:
+ *
+ *   PROTOCOL         not a batch a client may send: magic, base offset, epoch, counts, lengths
+ *   UNSUPPORTED      a codec or attribute that is not supported
+ *   LIMIT            more than FQ_LIMIT_BATCH_RECORDS records
+ *   CORRUPT          its checksum does not fit
+ *   TOO_LARGE        batch or record over its limit (detail: the limit)
+ *   TIMESTAMP        negative, or later than the clock allows (detail: the latest one accepted)
+ *   SEQUENCE         not the next sequence (detail: the expected one)
+ *   FENCED           a newer epoch of this producer was opened
+ *   OFFLINE          the partition takes nothing any more (see fq_partition_state)
  *   MAYBE_PERSISTED  the medium failed while writing this batch; the partition is offline now
- * and what fq_log_reserve says (NO_SPACE). The batch must carry the slot's producer id and epoch.
- */
+ *
+ * and what fq_log_reserve says (NO_SPACE). */
 int fq_partition_append(struct fq_partition *partition, const uint8_t *ring, uint64_t available,
                         int64_t producer_id, int16_t producer_epoch, struct fq_append_result *ret,
                         struct fq_err *err);

@@ -8,8 +8,8 @@
  *                                    +------------- close, delete -------------+--> (none)
  *
  *   SERVING  appends, commits, reads
- *   OFFLINE  refuses appends; the high watermark stands still; reads go on below it. Final until
- * the broker is started again.
+ *   OFFLINE  refuses appends; the high watermark stands still; reads go on below it. Final
+ *            until the broker is started again.
  */
 #ifndef FQ_PARTITION_STATE_H
 #define FQ_PARTITION_STATE_H

@@ -9,8 +9,9 @@
  *   day     u32 hours bitmap, u32 zero, u64 minutes bitmap [24]
  *   minute  u64 seconds bitmap, i64 offset for each set bit in order
  *
- * complete_from is the first mark's offset. An hour's bit is set if and only if its minutes bitmap is not zero, a minute's if and only if the
- * minute node exists; no bitmap of a stored node is all zero.
+ * complete_from is the first mark's offset. An hour's bit is set if and only if its minutes bitmap
+ * is not zero, a minute's if and only if the minute node exists; no bitmap of a stored node is all
+ * zero.
  */
 #ifndef FQ_TIMEINDEX_CALENDAR_NODE_H
 #define FQ_TIMEINDEX_CALENDAR_NODE_H

@@ -4,8 +4,8 @@
  *
  *   hello   magic "FQF1" | u16 version | u16 frame length | u8 transport | u8 hello bytes | u16 0
  *           | u32 shard | u32 ring bytes (shm) | u32 0 | hello
- *   reply   magic "FQR1" | u16 version | u16 frame length | i32 status | u8 reply bytes | u8 text
- * bytes | u16 0 | reply | text
+ *   reply   magic "FQR1" | u16 version | u16 frame length | i32 status | u8 reply bytes
+ *           | u8 text bytes | u16 0 | reply | text
  *
  * Over shm the hello's first byte carries one descriptor: the memfd of the connection's two rings.
  */

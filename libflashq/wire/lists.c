@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists inside messages, and answers in pages. The checks here run once, when a message is decoded;
- * the
- * *_next functions read with the same bounds-checked cursor again, so a list of unknown origin is
- * safe too. Memory is the caller's; no state; any thread.
+ * Lists inside messages, and answers in pages. The checks here run once, when a message is
+ * decoded; the functions named _next read with the same bounds-checked cursor again, so a list of
+ * unknown origin is safe too. Memory is the caller's; no state; any thread.
  */
 #include <assert.h>
 #include <string.h>

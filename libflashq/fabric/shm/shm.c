@@ -211,8 +211,7 @@ static void poll_conn(struct fq_shm_conn *conn, int64_t now_us)
     if (taken < 0) {
         return;
     }
-    if (conn->has_eof) { /* what it posted before is delivered, not what a child of it still posts
-                          */
+    if (conn->has_eof) { /* what it posted before is delivered, not what its child still posts */
         struct fq_shm_entry entry;
         if (conn->rx.head >= conn->eof_tail || fq_shm_rx_peek(&conn->rx, &entry) <= 0) {
             finish_eof(conn);

@@ -161,9 +161,7 @@ void fq_shm_connecting_event(struct fq_shm_conn *conn)
     }
     if (r == FLASHQ_ERR_CLOSED || r == FLASHQ_ERR_IO) {
         (void)fq_shm_fail(conn, false, FLASHQ_ERR_UNREACHABLE,
-                          "%s closed the connection before it "
-                          "answered",
-                          conn->endpoint.path);
+                          "%s closed the connection before it answered", conn->endpoint.path);
     } else if (r < 0) {
         (void)fq_shm_fail(conn, false, r, "%s does not speak FlashQ's protocol",
                           conn->endpoint.path);
