@@ -38,12 +38,10 @@ int fq_link_request(struct fq_link *link, const void *bytes, int64_t length, uin
     *request = (struct fq_request){
         .correlation = correlation, .deadline_us = deadline_us, .done = done, .context = context};
     int code = fq_link_send(link, bytes, length);
-    if (code != 0 && code != FLASHQ_ERR_CLOSED) {
+    if (code != 0) {
         free(request);
         return code;
     }
-    /* CLOSED: the connection broke and its event is on the way. The request ends with it, as do those
-     * that were sent a moment earlier. */
     fq_chain_append(&link->requests, &request->node);
     return 0;
 }
