@@ -57,7 +57,8 @@ struct fq_meta_ops {
                const void **ret_value, size_t *ret_length);
     /* Visits the keys of a table in key order (topic id bytes, partition, node), from `from` (NULL: the
      * first) on; stops when the visitor returns non-zero and returns that. The visitor changes nothing.
-     * CORRUPT when a value's checksum fails. */
+     * A value whose checksum fails is shown as NULL: so what is damaged can still be removed, and
+     * keeps nobody from its neighbours. */
     int (*visit)(struct fq_meta *meta, enum fq_meta_table table, const struct fq_meta_key *from,
                  int (*visitor)(void *context, const struct fq_meta_key *key, const void *value,
                                 size_t length),

@@ -285,10 +285,9 @@ static int pmem_visit(struct fq_meta *meta, enum fq_meta_table table,
     const struct fq_meta_node *node = fq_meta_index_seek(&m->index, table, from);
     for (; node && r == 0; node = fq_meta_index_next(node)) {
         const struct fq_meta_value *value = fq_meta_node_value(node);
-        r = check_value(m, value);
-        if (r == 0) {
-            r = visitor(context, fq_meta_node_key(node), value->bytes, value->length);
-        }
+        bool is_sound = check_value(m, value) == 0;
+        r = visitor(context, fq_meta_node_key(node), is_sound ? value->bytes : NULL,
+                    is_sound ? value->length : 0);
     }
     return r;
 }

@@ -21,9 +21,7 @@
 
 #include "wire/protocol.h"
 
-/* Each line declares
- *   int64_t fq_encode_NAME(void *out, size_t capacity, uint32_t correlation, const struct BODY
- * *in); int fq_decode_NAME(const struct fq_msg *msg, struct BODY *ret, struct fq_err *err); */
+/* Each line declares an encoder and a decoder of the message NAME with the struct BODY. */
 #define FQ_DECLARE_MESSAGE(name, body)                                                             \
     int64_t fq_encode_##name(void *out, size_t capacity, uint32_t correlation,                     \
                              const struct body *in);                                               \
