@@ -5,10 +5,10 @@
  * Happy path of a batch: reserve finds room in the open segment; write stores it; commit fences and
  * counts it; publish, once a poll round, stores the tail (memory) or queues the file (disks).
  * When the segment is full, reserve seals it and takes the prepared one that lies beside it. That
- * one is asked for when the open segment is three quarters full, so a roll makes no system call on
- * memory and one small pwrite on disks.
- * Failure: an error of a store or a sync is final (fq_log_fail): everything already appended stays
- * readable, every later append is OFFLINE. Nothing else leaves a trace.
+ * one is asked for when the open segment is a quarter full (a large one may be full soon after), so
+ * a roll makes no system call on memory and one small pwrite on disks. Failure: an error of a store
+ * or a sync is final (fq_log_fail): everything already appended stays readable, every later append
+ * is OFFLINE. Nothing else leaves a trace.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -498,7 +498,7 @@ int fq_log_commit_batch(struct fq_log *log, const struct fq_batch_header *header
     last->index_next = (struct fq_index_entry){log->end, last->data_bytes};
     log->last_epoch = header->leader_epoch;
     log->reserved_bytes = 0;
-    if (log->is_ask_due && last->data_bytes > fq_segment_capacity(last) / 4 * 3) {
+    if (log->is_ask_due && last->data_bytes > fq_segment_capacity(last) / 4) {
         ask_for_next(log, 0);
     }
     return 0;

@@ -32,12 +32,12 @@ static uint8_t *writable(const struct fq_pfile *f, uint64_t pos)
     return (uint8_t *)(uintptr_t)f->map + pos;
 }
 
-static int map_for_storing(const char *path, struct fq_pfile *f, int flags, struct fq_err *err)
+static int map_for_storing(const char *path, struct fq_pfile *f, struct fq_err *err)
 {
-    void *map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE,
-                     MAP_SHARED_VALIDATE | MAP_SYNC | flags, f->fd, 0);
+    void *map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC,
+                     f->fd, 0);
     if (map == MAP_FAILED) { /* not DAX */
-        map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, f->fd, 0);
+        map = mmap(NULL, (size_t)f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
     }
     if (map == MAP_FAILED) {
         return fq_err_errno(err, fq_err_from_errno(errno), errno, "map %s", path);
@@ -54,13 +54,17 @@ static int pmem_create(struct fq_persist *p, const char *path, uint64_t bytes, s
     if (r < 0) {
         return r;
     }
-    r = map_for_storing(path, &f, MAP_POPULATE, err);
+    r = map_for_storing(path, &f, err);
     if (r < 0) {
         (void)close(f.fd);
         (void)unlink(path);
         return r;
     }
-    pmem_memset(writable(&f, 0), 0, (size_t)bytes, PMEM_F_MEM_NONTEMPORAL);
+    /* Faulting a page in for storing makes the file system zero it. (MAP_POPULATE would only read,
+     * and on DAX the first store would fault again.) */
+    if (madvise(writable(&f, 0), (size_t)bytes, MADV_POPULATE_WRITE) < 0) {
+        pmem_memset(writable(&f, 0), 0, (size_t)bytes, PMEM_F_MEM_NONTEMPORAL);
+    }
     *ret = f;
     return 0;
 }
@@ -73,7 +77,7 @@ static int pmem_open(struct fq_persist *p, const char *path, struct fq_pfile *re
     if (r < 0) {
         return r;
     }
-    r = map_for_storing(path, &f, 0, err);
+    r = map_for_storing(path, &f, err);
     if (r < 0) {
         (void)close(f.fd);
         return r;

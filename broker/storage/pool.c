@@ -22,10 +22,11 @@
 #include "storage/persist_files.h"
 #include "storage/pool_impl.h"
 
-#define RETRY_US       INT64_C(1000000)
-#define PERIOD_US      INT64_C(10000000)
-#define SURPLUS_FACTOR 2u /* files of a size kept beyond what is wanted of it */
-#define WANT_MAX       8u
+#define ZERO_PIECE_BYTES (4u << 20)
+#define RETRY_US         INT64_C(1000000)
+#define PERIOD_US        INT64_C(10000000)
+#define SURPLUS_FACTOR   2u /* files of a size kept beyond what is wanted of it */
+#define WANT_MAX         8u
 
 /* Numbers are random and never used again: were one reused, a rename that a crash keeps could
  * replace a file whose own renaming away from that name the crash has lost. */
@@ -42,35 +43,42 @@ void fq_pool_folder(const struct fq_store *store, char out[FQ_PATH_BYTES])
 
 /* --- preparing -------------------------------------------------------------------------------- */
 
-/* FREE -> zero -> PREPARED, durably; each state word follows what it claims. */
-int fq_pool_prepare(struct fq_segfile *file)
+static int blank_header(struct fq_pfile *pf)
 {
-    struct fq_segment segment = {
-        .state = FQ_SEGMENT_FREE,
-        .file = file,
-        .identity = {.base_offset = -1, .file_bytes = file->pf.bytes, .first_retention_ms = -1}};
+    const struct fq_segment_identity identity = {
+        .base_offset = -1, .file_bytes = pf->bytes, .first_retention_ms = -1};
     static const uint8_t zeros[FQ_SEG_DATA];
-    struct fq_pfile *pf = &file->pf;
     const struct fq_persist_ops *ops = pf->persist->ops;
-    uint8_t identity[FQ_SEG_IDENTITY_BYTES];
-    fq_identity_encode(&segment.identity, identity);
-    int r = ops->write(pf, 0, identity, sizeof identity);
+    uint8_t encoded[FQ_SEG_IDENTITY_BYTES];
+    fq_identity_encode(&identity, encoded);
+    int r = ops->write(pf, 0, encoded, sizeof encoded);
     if (r == 0) {
-        r = ops->write(pf, sizeof identity, zeros, FQ_SEG_STATE - sizeof identity);
+        r = ops->write(pf, sizeof encoded, zeros, FQ_SEG_STATE - sizeof encoded);
     }
-    if (r == 0) {
-        r = ops->write(pf, FQ_SEG_STATE + 8, zeros, FQ_SEG_DATA - FQ_SEG_STATE - 8);
+    return r < 0 ? r : ops->write(pf, FQ_SEG_STATE + 8, zeros, FQ_SEG_DATA - FQ_SEG_STATE - 8);
+}
+
+int fq_pool_prepare_piece(struct fq_pool_file *entry)
+{
+    struct fq_pfile *pf = &entry->file->pf;
+    struct fq_segment segment = {.state = FQ_SEGMENT_FREE, .file = entry->file};
+    uint64_t capacity = entry->bytes - FQ_SEG_DATA;
+    uint64_t left = capacity - entry->zeroed;
+    uint64_t piece = left < ZERO_PIECE_BYTES ? left : ZERO_PIECE_BYTES;
+    int r = entry->zeroed == 0 ? blank_header(pf) : 0;
+    r = r < 0 ? r : fq_segment_zero(&segment, entry->zeroed, entry->zeroed + piece);
+    if (r < 0) {
+        return r;
     }
-    if (r == 0) {
-        r = fq_segment_zero(&segment, 0, pf->bytes - FQ_SEG_DATA);
+    entry->zeroed += piece;
+    if (entry->zeroed < capacity) {
+        return 0;
     }
-    if (r == 0) {
-        r = ops->sync(pf);
-    }
-    if (r == 0) {
-        r = fq_segment_set_state(&segment, FQ_SEGMENT_PREPARED);
-    }
-    return r < 0 ? r : ops->sync(pf);
+    r = pf->persist->ops->sync(pf);
+    r = r < 0 ? r : fq_segment_set_state(&segment, FQ_SEGMENT_PREPARED);
+    r = r < 0 ? r : pf->persist->ops->sync(pf);
+    entry->is_ready = r == 0;
+    return r;
 }
 
 struct fq_pool_file *fq_pool_add(struct fq_store *store, struct fq_segfile *file, uint64_t bytes,
@@ -212,7 +220,7 @@ void fq_pool_note_demand(struct fq_store *store, uint64_t bytes)
 static uint64_t wanted(const struct fq_store *store, const struct fq_pool_demand *d)
 {
     uint64_t rate = d->taken > d->taken_before ? d->taken : d->taken_before;
-    uint64_t want = rate == 0 ? 0 : 1 + rate / 8;
+    uint64_t want = rate < 2 ? rate : 2 + rate / 8; /* a second one while the first is taken */
     want = want < WANT_MAX ? want : WANT_MAX;
     return d->bytes == store->first_bytes && want < store->pool.floor_count
                ? store->pool.floor_count
@@ -239,10 +247,10 @@ static bool is_asked_for(struct fq_store *store, const struct fq_pool_file *file
     return wanted(store, demand_of(&store->pool, file->bytes)) > 0;
 }
 
-/* One piece of a file that was found at start, if its size is asked for. */
+/* One piece of a file that was found at start; false: it is all there. */
 static bool fault_in_one(struct fq_store *store, struct fq_pool_file *f)
 {
-    if (f->faulted == f->bytes || !is_asked_for(store, f)) {
+    if (f->faulted == f->bytes) {
         return false;
     }
     if (!f->file && fq_pool_adopt(store, f) < 0) {
@@ -257,27 +265,51 @@ static bool fault_in_one(struct fq_store *store, struct fq_pool_file *f)
     return true;
 }
 
-static int make_one_ready(struct fq_store *store)
+static uint64_t ready_of(const struct fq_pool *pool, uint64_t bytes)
 {
+    uint64_t count = 0;
+    for (const struct fq_pool_file *f = pool->files; f; f = f->next) {
+        count += f->bytes == bytes && f->is_ready && f->faulted == f->bytes;
+    }
+    return count;
+}
+
+/* What to work on next: of the size of which the fewest are ready, the one that is furthest. */
+static struct fq_pool_file *most_urgent(struct fq_store *store)
+{
+    struct fq_pool_file *best = NULL;
+    uint64_t best_ready = UINT64_MAX;
     for (struct fq_pool_file *f = store->pool.files; f; f = f->next) {
-        if (fault_in_one(store, f)) {
-            return 1;
+        bool is_done = f->is_ready && f->faulted == f->bytes;
+        if (is_done || (!f->file && !is_asked_for(store, f))) {
+            continue; /* the latter: found at start, of no use yet */
         }
-        if (!f->file && !is_asked_for(store, f)) {
-            continue; /* found at start, of no use yet */
-        }
-        if (!f->is_ready) {
-            if (fq_pool_prepare(f->file) < 0) {
-                fq_error("%s: a retired segment could not be zeroed", store->dir);
-                fq_pool_drop(store, f);
-            } else {
-                f->is_ready = true;
-                fq_count(&store->recycled, 1);
-            }
-            return 1;
+        uint64_t ready = ready_of(&store->pool, f->bytes);
+        if (ready < best_ready || (ready == best_ready && f->zeroed > best->zeroed)) {
+            best = f;
+            best_ready = ready;
         }
     }
-    return 0;
+    return best;
+}
+
+/* A piece at a time, so that a log that asks never waits for the whole of another's segment. */
+static int make_ready_a_piece(struct fq_store *store)
+{
+    struct fq_pool_file *f = most_urgent(store);
+    if (!f) {
+        return 0;
+    }
+    if (fault_in_one(store, f)) {
+        return 1;
+    }
+    if (fq_pool_prepare_piece(f) < 0) {
+        fq_error("%s: a retired segment could not be zeroed", store->dir);
+        fq_pool_drop(store, f);
+    } else if (f->is_ready) {
+        fq_count(&store->recycled, 1);
+    }
+    return 1;
 }
 
 /* One file of a size that is no longer asked for: its space goes back to the medium. */
@@ -303,7 +335,7 @@ int fq_pool_top_up(struct fq_store *store)
             pool->demand[i].taken = 0;
         }
     }
-    if (make_one_ready(store) > 0) {
+    if (make_ready_a_piece(store) > 0) {
         return 1;
     }
     if (drop_surplus(store) > 0) {

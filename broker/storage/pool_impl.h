@@ -9,8 +9,9 @@
 
 void fq_pool_path(const struct fq_store *store, uint64_t number, char out[FQ_PATH_BYTES]);
 void fq_pool_folder(const struct fq_store *store, char out[FQ_PATH_BYTES]);
-/* FREE -> zero -> PREPARED, durably. */
-int fq_pool_prepare(struct fq_segfile *file);
+/* FREE -> zero -> PREPARED, durably, each word after what it claims: a piece of the way; `is_ready`
+ * at its end. */
+int fq_pool_prepare_piece(struct fq_pool_file *entry);
 /* Takes over the caller's reference on `file` (NULL: not opened yet); NULL: no memory. */
 struct fq_pool_file *fq_pool_add(struct fq_store *store, struct fq_segfile *file, uint64_t bytes,
                                  uint64_t number, bool is_ready);

@@ -29,7 +29,10 @@ static struct fq_pool_file *best_of(struct fq_store *store, uint64_t least, uint
     for (struct fq_pool_file *f = store->pool.files; f; f = f->next) {
         bool fits = f->bytes >= least && f->bytes <= bytes;
         if (fits && (!best || f->bytes > best->bytes ||
-                     (f->bytes == best->bytes && f->is_ready && !best->is_ready))) {
+                     (f->bytes == best->bytes &&
+                      (f->is_ready > best->is_ready ||
+                       (f->is_ready == best->is_ready &&
+                        f->faulted + f->zeroed > best->faulted + best->zeroed))))) {
             best = f;
         }
     }
@@ -45,12 +48,13 @@ static int make_ready(struct fq_store *store, struct fq_pool_file *file, struct 
     if (file->is_ready) {
         return 0;
     }
-    r = fq_pool_prepare(file->file);
+    while (r == 0 && !file->is_ready) {
+        r = fq_pool_prepare_piece(file);
+    }
     if (r < 0) {
         fq_pool_drop(store, file);
         return fq_err_set(err, r, "a retired segment could not be zeroed");
     }
-    file->is_ready = true;
     fq_count(&store->recycled, 1);
     return 0;
 }

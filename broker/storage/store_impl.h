@@ -49,6 +49,7 @@ struct fq_pool_file { /* PREPARED (is_ready) or FREE */
     struct fq_segfile *file; /* NULL: found at start, not opened yet (see fq_pool_adopt) */
     uint64_t bytes, number;
     uint64_t faulted; /* of a file that was found: faulted in up to here */
+    uint64_t zeroed;  /* data bytes, of one that is not ready */
     bool is_ready;
 };
 
