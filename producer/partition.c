@@ -214,6 +214,7 @@ void fq_ppart_die(struct fq_ppart *ppart, int code)
 static void open_refused(struct fq_ppart *ppart, int code, const char *text)
 {
     struct fq_producer *producer = ppart->producer;
+    ppart->refused_code = code;
     fq_producer_note_error(producer, code, text);
     switch (code) {
     case FLASHQ_ERR_UNKNOWN_TOPIC_ID:
@@ -289,6 +290,7 @@ static void slot_opened(void *context, int status, const struct fq_msg *msg, con
     ppart->notifies_posted = ppart->notifies_acked = 0;
     ppart->was_opened = true;
     ppart->failures = 0;
+    ppart->refused_code = 0;
     set_state(ppart, FQ_PPART_OPEN);
     (void)fq_ppart_pump(ppart, producer->engine->now_us);
 }
@@ -567,11 +569,14 @@ void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text)
     for (struct fq_chain *at = ring->pparts.next, *next; at != &ring->pparts; at = next) {
         next = at->next;
         struct fq_ppart *ppart = fq_chain_item(at, struct fq_ppart, ring_node);
-        if (ppart->state == FQ_PPART_DEAD || ppart->state == FQ_PPART_RING) {
+        if (ppart->state == FQ_PPART_DEAD) {
+            continue;
+        }
+        fq_producer_note_error(ppart->producer, code, text);
+        if (ppart->state == FQ_PPART_RING) {
             continue;
         }
         ppart->producer->stats.reconnects++;
-        fq_producer_note_error(ppart->producer, code, text);
         bool was_draining = ppart->state == FQ_PPART_DRAINING;
         drop_reported(ppart, &ppart->in_flight);
         fq_chain_splice_front(&ppart->waiting, &ppart->in_flight);
@@ -595,6 +600,26 @@ void fq_ppart_ring_refused(struct fq_ring *ring, int code, const char *text)
 }
 
 /* ---- giving up ------------------------------------------------------------------------------ */
+
+/* What a batch fails with that waited here to the end of its time, and the words for it. */
+static int expiry_code(const struct fq_ppart *ppart)
+{
+    struct fq_producer *producer = ppart->producer;
+    char text[FQ_ERR_TEXT_BYTES];
+    if (ppart->refused_code == FLASHQ_ERR_OFFLINE) {
+        return FLASHQ_ERR_OFFLINE; /* its reason is the producer's latest error */
+    }
+    const struct fq_err *why = NULL;
+    if (ppart->ring && ppart->ring->state != FQ_RING_OPEN) {
+        const struct fq_link *link = ppart->ring->user.link;
+        why = link->last_error.code != 0 ? &link->last_error : &ppart->ring->why_closed;
+    }
+    if (why && why->code != 0) {
+        (void)snprintf(text, sizeof text, "no acknowledgement within the timeout: %.400s", why->text);
+        fq_producer_note_error(producer, FLASHQ_ERR_TIMED_OUT, text);
+    }
+    return FLASHQ_ERR_TIMED_OUT;
+}
 
 int64_t fq_ppart_expire(struct fq_ppart *ppart, int64_t now_us)
 {
@@ -622,7 +647,8 @@ int64_t fq_ppart_expire(struct fq_ppart *ppart, int64_t now_us)
             return batch->created_us + span;
         }
         fq_chain_remove(&batch->node);
-        fq_producer_batch_done(producer, batch, FLASHQ_ERR_TIMED_OUT,
+        fq_producer_batch_done(producer, batch, batch->was_written ? FLASHQ_ERR_TIMED_OUT
+                                                                   : expiry_code(ppart),
                                batch->was_written ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1,
                                false, false);
     }

@@ -53,6 +53,8 @@ static void ring_opened(void *context, int status, const struct fq_msg *msg, con
     if (status != 0) {
         close_connection_side(ring);
         ring->retry_us = ring->engine->now_us + RING_OPEN_RETRY_US;
+        (void)fq_err_set(&ring->why_closed, status, "%s",
+                         text && text[0] ? text : fq_err_describe(status));
         fq_ppart_ring_refused(ring, status, text);
         return;
     }
@@ -75,6 +77,7 @@ static void ring_opened(void *context, int status, const struct fq_msg *msg, con
     ring->entries = answer.entries;
     ring->window_bytes = answer.window_bytes;
     ring->state = FQ_RING_OPEN;
+    fq_err_clear(&ring->why_closed);
     fq_ppart_ring_up(ring);
 }
 
@@ -110,6 +113,7 @@ static void try_open(struct fq_ring *ring)
     if (code != 0) {
         close_connection_side(ring);
         ring->retry_us = ring->engine->now_us + RING_OPEN_RETRY_US;
+        ring->why_closed = err;
         fq_ppart_ring_refused(ring, code, err.text);
     }
 }
@@ -138,6 +142,7 @@ static void on_down(struct fq_link_user *user, int code, const char *text)
         free_ring(ring);
         return;
     }
+    (void)fq_err_set(&ring->why_closed, code, "%s", text);
     fq_ppart_ring_down(ring, code, text);
 }
 

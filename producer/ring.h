@@ -41,6 +41,7 @@ struct fq_ring {
     uint32_t posting_slot;
     size_t posting_done;
     int64_t retry_us;              /* after a refused RING_OPEN */
+    struct fq_err why_closed;      /* the latest reason; code 0 while it is open */
     bool is_going_down;            /* inside on_down: the link fails already */
 };
 

@@ -117,8 +117,10 @@ static void take_report(struct fq_publish *publish, const flashq_report *report)
         }
         return;
     }
-    char text[FQ_ERRTEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s%s", flashq_strerror(report->status),
+    char why[FQ_ERRTEXT_BYTES - 96], text[FQ_ERRTEXT_BYTES];
+    bool has_words =
+        flashq_producer_last_error(publish->producer, why, sizeof why) == report->status && why[0];
+    (void)snprintf(text, sizeof text, "%s%s", has_words ? why : flashq_strerror(report->status),
                    report->persisted == FLASHQ_PERSISTED_MAYBE
                        ? " (the record may or may not be stored)"
                        : "");
@@ -266,6 +268,16 @@ int fq_publish_send(struct fq_publish *publish, const struct fq_rec *rec)
     return FQ_EXIT_FAILED;
 }
 
+static void keep_timeout(struct fq_publish *publish)
+{
+    char why[FQ_ERRTEXT_BYTES - 96], text[FQ_ERRTEXT_BYTES];
+    int code = flashq_producer_last_error(publish->producer, why, sizeof why);
+    (void)snprintf(text, sizeof text, "no acknowledgement within the timeout%s%s%s",
+                   code != 0 ? " (the latest failure: " : "", code != 0 ? why : "",
+                   code != 0 ? ")" : "");
+    keep_error(publish, FLASHQ_ERR_TIMED_OUT, text);
+}
+
 /* Waits until everything is acknowledged or given up (by the library, after delivery.timeout.ms). */
 static void flush(struct fq_publish *publish)
 {
@@ -276,10 +288,10 @@ static void flush(struct fq_publish *publish)
         fq_publish_poll(publish);
     }
     fq_publish_poll(publish);
-    if (result != 0) {
-        keep_error(publish, result, result == FLASHQ_ERR_TIMED_OUT
-                                        ? "no acknowledgement within the timeout"
-                                        : NULL);
+    if (result == FLASHQ_ERR_TIMED_OUT) {
+        keep_timeout(publish);
+    } else if (result != 0) {
+        keep_error(publish, result, NULL);
     }
 }
 

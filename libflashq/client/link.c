@@ -22,6 +22,7 @@
 
 #define SOFTWARE "libflashq 0.1.0"
 #define BACKOFF_DOUBLINGS_MAX 16
+#define SETTLED_US 1000000 /* what fails sooner after it came up goes on doubling the pause */
 
 static const char *const state_names[] = {
     [FQ_LINK_IDLE] = "idle",       [FQ_LINK_CONNECTING] = "connecting",
@@ -180,6 +181,8 @@ void fq_link_fail(struct fq_link *link, int code, const char *text)
     }
     bool was_upgrading = link->is_upgrading;
     if (link->state == FQ_LINK_UP) {
+        bool had_settled = engine->now_us - link->up_us >= SETTLED_US;
+        link->failures = had_settled ? 0 : link->failures;
         link->no_upgrade = false;
     } else if (was_upgrading) {
         link->no_upgrade = true;
@@ -337,7 +340,7 @@ static void session_opened(void *context, int status, const struct fq_msg *msg, 
     (void)fq_str_copy(session.storage, link->storage, sizeof link->storage);
     link->session.software = link->session.shm_path = link->session.storage = (struct fq_str){0};
     link->is_upgrading = false;
-    link->failures = 0;
+    link->up_us = engine->now_us;
     link->broker_id = link->hello.broker_id;
     link->shard = link->hello.shard;
     fq_err_clear(&link->last_error);

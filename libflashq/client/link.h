@@ -81,6 +81,7 @@ struct fq_link {
     bool no_upgrade;               /* tried and failed since the last time it was lost */
     unsigned failures;             /* in a row */
     int64_t retry_us, open_deadline_us;
+    int64_t up_us;                 /* when it came up the last time */
     uint64_t reconnects;
 
     struct fq_hello_reply hello;   /* valid in OPENING, UP */

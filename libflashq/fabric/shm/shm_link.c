@@ -301,6 +301,16 @@ static int receive_records(struct fq_shm_conn *conn)
     return 0;
 }
 
+/* A passed descriptor that found no free number here is dropped by the kernel, without an error. */
+static bool is_out_of_descriptors(void)
+{
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+}
+
 static int keep_passed(struct fq_shm_conn *conn, int fd, bool is_bad)
 {
     if (fd >= 0 && conn->passed_count < FQ_SHM_PASSED_MAX && !is_bad) {
@@ -311,10 +321,13 @@ static int keep_passed(struct fq_shm_conn *conn, int fd, bool is_bad)
         close(fd);
         is_bad = true;
     }
+    if (is_bad && is_out_of_descriptors()) {
+        return fq_shm_fail(conn, true, FLASHQ_ERR_LIMIT,
+                           "a descriptor could not be received: too many open files (RLIMIT_NOFILE)");
+    }
     if (is_bad) {
         conn->base.fabric->stats.refused_malformed++;
-        return fq_shm_fail(conn, true, FLASHQ_ERR_PROTOCOL,
-                           "more descriptors than were announced, or none can be opened here");
+        return fq_shm_fail(conn, true, FLASHQ_ERR_PROTOCOL, "more descriptors than were announced");
     }
     return 0;
 }
