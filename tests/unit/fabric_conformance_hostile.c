@@ -159,57 +159,49 @@ static void expect_error_frame(struct raw *raw, int code)
     cr_assert_eq(fq_load_le32(bytes + 4), have - FQ_TCP_HEADER_BYTES);
 }
 
+enum { KEY = 1, RIGHTS, BOUNDS, MALFORMED };
+static const struct {
+    struct fq_tcp_frame frame;
+    uint8_t flags;
+    int code, counter;
+} lying_frames[] = {
+    {{.op = FQ_TCP_WRITE, .length = 8, .window = 0}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
+    {{.op = FQ_TCP_WRITE, .length = 8, .window = 2}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
+    {{.op = FQ_TCP_WRITE, .length = 8, .window = UINT32_MAX}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
+    {{.op = FQ_TCP_READ, .length = 8, .window = 7}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
+    {{.op = FQ_TCP_READ, .length = 8, .key = 1}, 0, FLASHQ_ERR_NOT_PERMITTED, RIGHTS},
+    {{.op = FQ_TCP_WRITE, .length = 8, .window = 1, .key = 1}, 0, FLASHQ_ERR_NOT_PERMITTED, RIGHTS},
+    {{.op = FQ_TCP_WRITE, .length = 4097, .key = 1}, 0, FLASHQ_ERR_OUT_OF_RANGE, BOUNDS},
+    {{.op = FQ_TCP_WRITE, .length = 1, .offset = 4096, .key = 1},
+     0,
+     FLASHQ_ERR_OUT_OF_RANGE,
+     BOUNDS},
+    {{.op = FQ_TCP_WRITE_NOTIFY, .length = 8, .offset = UINT64_MAX - 3, .key = 1},
+     0,
+     FLASHQ_ERR_OUT_OF_RANGE,
+     BOUNDS},
+    {{.op = FQ_TCP_READ, .length = 2, .offset = 4095, .window = 1, .key = 1},
+     0,
+     FLASHQ_ERR_OUT_OF_RANGE,
+     BOUNDS},
+    {{.op = 0}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+    {{.op = 9}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+    {{.op = 255, .length = UINT32_MAX}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+    {{.op = FQ_TCP_SEND, .length = FQ_LIMIT_CONTROL_BYTES + 1}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+    {{.op = FQ_TCP_SEND, .length = UINT32_MAX}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+    {{.op = FQ_TCP_WRITE, .length = FQ_LIMIT_FABRIC_FRAME_BYTES + 1, .key = 1},
+     0,
+     FLASHQ_ERR_PROTOCOL,
+     MALFORMED},
+    {{.op = FQ_TCP_NOTIFY, .length = 1}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+    {{.op = FQ_TCP_READ_DATA, .length = 8}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+    {{.op = FQ_TCP_ERROR, .length = FQ_REASON_TEXT_BYTES + 1}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
+    {{.op = FQ_TCP_NOTIFY}, 1, FLASHQ_ERR_PROTOCOL, MALFORMED},
+};
+
 Test(hostile_tcp, frames_that_lie_are_refused_counted_and_answered)
 {
-    enum { KEY = 1, RIGHTS, BOUNDS, MALFORMED };
-    const struct {
-        struct fq_tcp_frame frame;
-        uint8_t flags;
-        int code, counter;
-    } tries[] = {
-        {{.op = FQ_TCP_WRITE, .length = 8, .window = 0}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
-        {{.op = FQ_TCP_WRITE, .length = 8, .window = 2}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
-        {{.op = FQ_TCP_WRITE, .length = 8, .window = UINT32_MAX}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
-        {{.op = FQ_TCP_READ, .length = 8, .window = 7}, 0, FLASHQ_ERR_NOT_PERMITTED, KEY},
-        {{.op = FQ_TCP_READ, .length = 8, .key = 1}, 0, FLASHQ_ERR_NOT_PERMITTED, RIGHTS},
-        {{.op = FQ_TCP_WRITE, .length = 8, .window = 1, .key = 1},
-         0,
-         FLASHQ_ERR_NOT_PERMITTED,
-         RIGHTS},
-        {{.op = FQ_TCP_WRITE, .length = 4097, .key = 1}, 0, FLASHQ_ERR_OUT_OF_RANGE, BOUNDS},
-        {{.op = FQ_TCP_WRITE, .length = 1, .offset = 4096, .key = 1},
-         0,
-         FLASHQ_ERR_OUT_OF_RANGE,
-         BOUNDS},
-        {{.op = FQ_TCP_WRITE_NOTIFY, .length = 8, .offset = UINT64_MAX - 3, .key = 1},
-         0,
-         FLASHQ_ERR_OUT_OF_RANGE,
-         BOUNDS},
-        {{.op = FQ_TCP_READ, .length = 2, .offset = 4095, .window = 1, .key = 1},
-         0,
-         FLASHQ_ERR_OUT_OF_RANGE,
-         BOUNDS},
-        {{.op = 0}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = 9}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = 255, .length = UINT32_MAX}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = FQ_TCP_SEND, .length = FQ_LIMIT_CONTROL_BYTES + 1},
-         0,
-         FLASHQ_ERR_PROTOCOL,
-         MALFORMED},
-        {{.op = FQ_TCP_SEND, .length = UINT32_MAX}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = FQ_TCP_WRITE, .length = FQ_LIMIT_FABRIC_FRAME_BYTES + 1, .key = 1},
-         0,
-         FLASHQ_ERR_PROTOCOL,
-         MALFORMED},
-        {{.op = FQ_TCP_NOTIFY, .length = 1}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = FQ_TCP_READ_DATA, .length = 8}, 0, FLASHQ_ERR_PROTOCOL, MALFORMED},
-        {{.op = FQ_TCP_ERROR, .length = FQ_REASON_TEXT_BYTES + 1},
-         0,
-         FLASHQ_ERR_PROTOCOL,
-         MALFORMED},
-        {{.op = FQ_TCP_NOTIFY}, 1, FLASHQ_ERR_PROTOCOL, MALFORMED},
-    };
-    for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
+    for (size_t i = 0; i < sizeof lying_frames / sizeof lying_frames[0]; i++) {
         struct raw raw;
         struct fq_region *plain, *view;
         struct fq_window *w0, *w1;
@@ -222,20 +214,20 @@ Test(hostile_tcp, frames_that_lie_are_refused_counted_and_answered)
                      0);
         cr_assert_eq(fq_window_grant(raw.conn, view, 0, 4096, FQ_RIGHT_READ, &w1, view_token, &err),
                      0);
-        struct fq_tcp_frame frame = tries[i].frame;
+        struct fq_tcp_frame frame = lying_frames[i].frame;
         if (frame.key == 1) {
             frame.key = fq_load_le64((frame.window ? view_token : token) + 8);
         }
-        put_frame(bytes, &frame, tries[i].flags);
+        put_frame(bytes, &frame, lying_frames[i].flags);
         cr_assert_eq(fq_sock_send(raw.fd, bytes, sizeof bytes), (ssize_t)sizeof bytes);
-        expect_cut(&raw, tries[i].code, "frame");
-        expect_error_frame(&raw, tries[i].code);
+        expect_cut(&raw, lying_frames[i].code, "frame");
+        expect_error_frame(&raw, lying_frames[i].code);
         struct fq_fabric_stats stats;
         fq_fabric_get_stats(raw.pair.server.fabric, &stats);
-        cr_assert_eq(stats.refused_key, tries[i].counter == KEY, "try %zu", i);
-        cr_assert_eq(stats.refused_rights, tries[i].counter == RIGHTS, "try %zu", i);
-        cr_assert_eq(stats.refused_bounds, tries[i].counter == BOUNDS, "try %zu", i);
-        cr_assert_eq(stats.refused_malformed, tries[i].counter == MALFORMED, "try %zu", i);
+        cr_assert_eq(stats.refused_key, lying_frames[i].counter == KEY, "try %zu", i);
+        cr_assert_eq(stats.refused_rights, lying_frames[i].counter == RIGHTS, "try %zu", i);
+        cr_assert_eq(stats.refused_bounds, lying_frames[i].counter == BOUNDS, "try %zu", i);
+        cr_assert_eq(stats.refused_malformed, lying_frames[i].counter == MALFORMED, "try %zu", i);
         for (size_t at = 0; at < 4096; at++) {
             cr_assert_eq(((uint8_t *)fq_region_base(plain))[at], 0);
         }
