@@ -223,6 +223,28 @@ static int repair_header(struct fq_found *f)
     return result;
 }
 
+/* Disks: a sync that failed in the process before may have left pages that look written and are
+ * not; no later sync would write them. What no sync is known to have covered, the header and what
+ * lies above the tail, is therefore written again before it counts. */
+static int write_again(const struct fq_segment *segment)
+{
+    struct fq_pfile *pf = &segment->file->pf;
+    uint8_t piece[16u << 10];
+    uint64_t from = segment->published_bytes < segment->data_bytes ? segment->published_bytes
+                    : segment->published_bytes == UINT64_MAX       ? 0
+                                                                   : segment->data_bytes;
+    memcpy(piece, pf->map, FQ_SEG_DATA);
+    int result = pf->persist->ops->write(pf, 0, piece, FQ_SEG_DATA);
+    while (result == 0 && from < segment->data_bytes) {
+        uint64_t left = segment->data_bytes - from;
+        size_t length = left < sizeof piece ? (size_t)left : sizeof piece;
+        memcpy(piece, fq_segment_bytes(segment) + from, length);
+        result = pf->persist->ops->write(pf, FQ_SEG_DATA + from, piece, length);
+        from += length;
+    }
+    return result;
+}
+
 /* Stores what recovery found of the last segment, so that the next one need not find it again. */
 static int settle_last(struct fq_recovery *r, struct fq_found *f, bool tail_ok)
 {
@@ -232,6 +254,9 @@ static int settle_last(struct fq_recovery *r, struct fq_found *f, bool tail_ok)
                   fq_state_read(fq_load_le64(f->header + FQ_SEG_STATE)) == segment->state;
     bool above = segment->published_bytes != segment->data_bytes;
     int result = f->identity_ok ? 0 : repair_header(f);
+    if (result == 0 && ops->needs_sync && segment->state == FQ_SEGMENT_OPEN) {
+        result = write_again(segment);
+    }
     if (result == 0 && (above || !was_ok)) {
         /* What was accepted above the tail may still be in the page cache only. */
         result = ops->sync(&segment->file->pf);
