@@ -16,6 +16,11 @@ int main(void) { printf("%s\\n", flashq_version()); return 0; }
 """
 
 
+# A sanitized library needs a program that brings the sanitizer's runtime.
+SANITIZE = os.environ.get("FLASHQ_SANITIZE", "none")
+COMPILER = ["gcc"] if SANITIZE == "none" else ["clang", f"-fsanitize={SANITIZE}"]
+
+
 def run(*command, **options):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
     if done.returncode != 0:
@@ -74,7 +79,7 @@ class Library(unittest.TestCase):
                 text.write(PROGRAM)
             flags = run("pkg-config", "--cflags", "--libs", "flashq", env=environment).split()
             program = os.path.join(folder, "program")
-            run("gcc", source, "-o", program, *flags)
+            run(*COMPILER, source, "-o", program, *flags)
             library = os.path.dirname(glob.glob(folder + "/**/libflashq.so", recursive=True)[0])
             self.assertEqual(run(program, env=dict(os.environ, LD_LIBRARY_PATH=library)), "0.1.0\n")
 
@@ -84,7 +89,7 @@ class Library(unittest.TestCase):
             with open(source, "w", encoding="utf-8") as text:
                 text.write(PROGRAM)
             archive = os.path.join(harness.BUILD, "libflashq", "api", "libflashq.a")
-            run("gcc", source, "-I", INCLUDE, archive, "-llz4", "-lzstd", "-pthread", "-o", program)
+            run(*COMPILER, source, "-I", INCLUDE, archive, "-llz4", "-lzstd", "-pthread", "-o", program)
             self.assertEqual(run(program), "0.1.0\n")
 
 

@@ -23,6 +23,7 @@ SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 FLASHQD = os.path.join(BUILD, "broker", "flashqd")
 FLASHQ = os.path.join(BUILD, "tools", "flashq")
 QUICK = os.environ.get("FLASHQ_TEST_QUICK") == "1"
+SHARDS = os.environ.get("FLASHQ_TEST_SHARDS", "1")
 SANITIZED = os.environ.get("FLASHQ_TEST_SANITIZED") == "1"
 
 READY = re.compile(r"flashqd: ready")
@@ -103,7 +104,7 @@ class Broker:
 
     def command(self):
         keys = {"data.dir": self.data, "listen.tcp": f"127.0.0.1:{self.port}",
-                "listen.shm": self.socket, "flush": self.flush, "shards": "1"}
+                "listen.shm": self.socket, "flush": self.flush, "shards": SHARDS}
         keys.update(self.settings)
         arguments = []
         for key, value in keys.items():
