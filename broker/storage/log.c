@@ -206,7 +206,7 @@ void fq_log_configure(struct fq_log *log, uint64_t segment_bytes, uint64_t reten
     log->retention_bytes = retention_bytes;
 }
 
-/* Everything appended durable, and the tail word with it. Blocks. */
+/* Everything appended durable, and the tail word moved to the end. Blocks. */
 static int settle(struct fq_log *log)
 {
     struct fq_segment *last = fq_log_last(log);
@@ -215,11 +215,11 @@ static int settle(struct fq_log *log)
         return fq_log_publish(log);
     }
     const struct fq_persist_ops *ops = log->persist->ops;
-    int r = ops->sync(&last->file->pf);
-    if (r == 0) {
-        r = fq_segment_store_tail(last, last->data_bytes, log->end);
-    }
-    return r < 0 ? r : ops->sync(&last->file->pf);
+    int r = fq_log_durable_end(log) < log->end ? ops->sync(&last->file->pf) : 0;
+    /* On disks not synced: were it lost, recovery would find the same end by walking. */
+    r = r < 0 ? r : fq_segment_store_tail(last, last->data_bytes, log->end);
+    ops->drain(log->persist);
+    return r;
 }
 
 void fq_log_close(struct fq_log *log, bool clean)
