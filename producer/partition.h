@@ -46,7 +46,7 @@ struct fq_ppart {
     int64_t retry_us;
     unsigned failures;            /* of opening, in a row */
     int dead_code;
-    int refused_code;             /* what the broker said to the latest try to open; 0 while it is open */
+    int refused_code;             /* why it cannot be opened now, as the broker says; 0: it may be */
 
     uint32_t slot;
     unsigned max_in_flight;

@@ -42,6 +42,7 @@ static void route_all(struct fq_producer *producer, const struct fq_meta *meta)
             break;
         }
         int code = fq_metadata_link(producer->engine, meta, &topic->partitions[i], &link);
+        producer->pparts[i].refused_code = code;
         if (code == 0) {
             fq_ppart_reroute(&producer->pparts[i], link);
         } else {
