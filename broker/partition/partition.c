@@ -249,21 +249,6 @@ uint64_t fq_partition_snapshot_lag(const struct fq_partition *p)
 
 /* ---- getters ---- */
 
-const struct fq_uuid *fq_partition_topic_id(const struct fq_partition *p)
-{
-    return &p->topic_id;
-}
-
-const char *fq_partition_topic(const struct fq_partition *p)
-{
-    return p->topic;
-}
-
-uint32_t fq_partition_index(const struct fq_partition *p)
-{
-    return p->index;
-}
-
 struct fq_log *fq_partition_log(struct fq_partition *p)
 {
     return p->log;

@@ -155,9 +155,6 @@ int fq_partition_off_path_step(struct fq_partition *partition);
 bool fq_partition_wants_off_path(const struct fq_partition *partition);
 
 /* ---- state, reading ------------------------------------------------------------------------- */
-const struct fq_uuid *fq_partition_topic_id(const struct fq_partition *partition);
-const char *fq_partition_topic(const struct fq_partition *partition);
-uint32_t fq_partition_index(const struct fq_partition *partition);
 struct fq_log *fq_partition_log(struct fq_partition *partition);
 int64_t fq_partition_high_watermark(const struct fq_partition *partition);
 int64_t fq_partition_log_start(const struct fq_partition *partition);

@@ -17,7 +17,6 @@ const struct fq_clock *fq_clock_system(void);
 
 /* Shorthands for the system's clocks. */
 int64_t fq_mono_us(void);
-int64_t fq_mono_ns(void);
 int64_t fq_wall_ms(void);
 
 /* now_us + timeout; a negative timeout_ms is "never" (INT64_MAX). */

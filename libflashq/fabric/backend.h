@@ -36,8 +36,7 @@ struct fq_window {
     unsigned rights;
     uint32_t id; /* index in conn->windows */
     uint64_t key;
-    struct fq_list queued; /* shm: the descriptor still has to be sent */
-    void *inner;           /* faulty: the wrapped window */
+    void *inner; /* faulty: the wrapped window */
 };
 
 /* The parsed token. Which back end made it is part of it, so one never reads another's. */

@@ -118,7 +118,6 @@ static int take_slot(struct fq_conn *conn, struct fq_window *window)
 static void free_window(struct fq_window *window)
 {
     struct fq_conn *conn = window->conn;
-    fq_list_remove(&window->queued);
     if (conn->windows_free_hint > window->id) {
         conn->windows_free_hint = window->id;
     }
@@ -175,7 +174,6 @@ int fq_window_grant(struct fq_conn *conn, struct fq_region *region, uint64_t off
     window->bytes = bytes;
     window->rights = rights;
     window->key = fq_random_u64();
-    fq_list_init(&window->queued);
     r = take_slot(conn, window);
     if (r < 0) {
         free(window);
