@@ -55,7 +55,10 @@ void fq_ring_on_notify(struct fq_session *session, uint32_t slot)
     }
     ring->notifies[(ring->notifies_head + ring->notifies_count) % ring->entries] = slot;
     ring->notifies_count++;
-    if (!ring->is_starved && !session->host->is_stopping) {
+    if (session->host->is_scarce && !ring->is_starved) {
+        ring->is_starved = true; /* later in this step, in turn with those that wait already */
+        fq_session_make_due(session);
+    } else if (!ring->is_starved && !session->host->is_stopping) {
         (void)fq_ring_drain(session);
     }
 }

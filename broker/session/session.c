@@ -27,8 +27,8 @@ int fq_session_host_init(struct fq_session_host *host)
 {
     fq_handles_init(&host->sessions, FQ_LIMIT_CONNECTIONS - 1);
     host->due = NULL;
-    host->due_count = host->due_capacity = 0;
-    host->is_stopping = false;
+    host->due_count = host->due_capacity = host->turn = 0;
+    host->is_stopping = host->is_scarce = false;
     return 0;
 }
 
@@ -438,12 +438,27 @@ static bool step(struct fq_session *session, int64_t now_us, unsigned *done)
            session->retire_at_us != INT64_MAX;
 }
 
+/* Another session comes first each time: while segments are scarce, the first takes what there is.
+ */
+static void change_turns(struct fq_session_host *host)
+{
+    if (host->due_count > 1) {
+        size_t turn = host->turn++ % host->due_count;
+        struct fq_session *session = host->due[turn];
+        host->due[turn] = host->due[0];
+        host->due[0] = session;
+    }
+}
+
 unsigned fq_sessions_step(struct fq_session_host *host, int64_t now_us)
 {
     unsigned done = 0;
+    bool is_scarce = false;
+    change_turns(host);
     for (size_t i = 0; i < host->due_count;) {
         struct fq_session *session = host->due[i];
         bool stays = session->state != FQ_SESSION_DEAD && step(session, now_us, &done);
+        is_scarce |= session->ring.is_starved && session->state == FQ_SESSION_OPEN;
         if (session->state == FQ_SESSION_DEAD) {
             host->due[i] = host->due[--host->due_count];
             free_session(session);
@@ -454,6 +469,7 @@ unsigned fq_sessions_step(struct fq_session_host *host, int64_t now_us)
             i++;
         }
     }
+    host->is_scarce = is_scarce;
     return done;
 }
 

@@ -46,6 +46,8 @@ struct fq_session_host {
     struct fq_handles sessions; /* all of the shard's */
     struct fq_session **due;    /* those that fq_sessions_step looks at */
     size_t due_count, due_capacity;
+    size_t turn;    /* of who comes first */
+    bool is_scarce; /* somebody waits for a segment: who comes now waits for their turn */
     unsigned shard;
     /* Hands a task to the housekeeper. */
     void (*submit)(void *context, struct fq_task *task);

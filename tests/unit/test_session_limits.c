@@ -125,6 +125,66 @@ Test(limits, an_append_without_a_prepared_segment_waits_and_then_goes_on)
     test_broker_end(&t);
 }
 
+/* A batch of one large record, written and notified without a step of the broker: over shm its
+ * bytes are there at once. Returns its length. */
+static size_t post_large(struct raw_client *client, uint32_t slot, int64_t producer_id,
+                         int32_t sequence)
+{
+    static char value[600001];
+    memset(value, 'v', sizeof value - 1);
+    uint8_t *source = fq_region_base(client->source);
+    size_t length = raw_batch(source, fq_region_bytes(client->source), producer_id, sequence, 1,
+                              fq_wall_ms(), value);
+    struct fq_op ops[2] = {{.type = FQ_OP_WRITE,
+                            .remote = client->window,
+                            .remote_offset = client->written % client->ring.window_bytes,
+                            .region = client->source,
+                            .local = source,
+                            .length = length},
+                           {.type = FQ_OP_WRITE_NOTIFY, .imm = slot}};
+    cr_assert_eq(fq_conn_post(client->conn, ops, 2), 2);
+    client->written += length;
+    return length;
+}
+
+Test(limits, producers_of_one_partition_take_turns_when_segments_are_scarce)
+{
+    struct raw_client greedy, modest;
+    struct fq_uuid topic;
+    struct fq_producer_open_answer of_greedy, of_modest;
+    test_broker_prepare(&t);
+    t.options.log_prepared_bytes = 0;
+    t.options.log_segment_bytes = 1 << 20; /* room for one of the batches */
+    test_broker_start(&t);
+    connect_client(&greedy);
+    connect_client(&modest);
+    cr_assert_eq(raw_create_topic(&greedy, "t", 1, NULL, 0, &topic, &err), 0);
+    raw_ring(&greedy, 16);
+    raw_ring(&modest, 16);
+    cr_assert_eq(raw_producer_open(&greedy, &topic, 0, 1, &of_greedy, &err), 0);
+    cr_assert_eq(raw_producer_open(&modest, &topic, 0, 2, &of_modest, &err), 0);
+    int32_t written[2] = {0, 0};
+    size_t length = 0;
+    while (written[0] < 5) {
+        length = post_large(&greedy, of_greedy.slot, 1, written[0]++);
+    }
+    for (int i = 0; i < 40; i++) { /* a segment a step, which has room for one batch */
+        (void)fq_broker_step(t.broker, fq_mono_us());
+        while (raw_consumed(&greedy) >= length * (uint64_t)(written[0] - 4)) {
+            (void)post_large(&greedy, of_greedy.slot, 1, written[0]++); /* always five in flight */
+        }
+        if (raw_consumed(&modest) >= length * (uint64_t)written[1]) {
+            (void)post_large(&modest, of_modest.slot, 2, written[1]++); /* one at a time */
+        }
+    }
+    cr_assert(written[0] - 5 > 8 && written[1] > 8, "%d and %d batches were taken", written[0] - 5,
+              written[1] - 1);
+    cr_assert_gt(raw_counter(&modest, "segments_starved"), 0);
+    raw_close(&greedy);
+    raw_close(&modest);
+    test_broker_end(&t);
+}
+
 Test(handles, no_number_is_given_twice)
 {
     uint64_t seed = fq_random_u64();
