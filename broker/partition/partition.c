@@ -140,22 +140,24 @@ fail_log:
     return rc;
 }
 
-void fq_partition_close(struct fq_partition *p, bool clean)
+static void close_for(struct fq_partition *p, int code, bool clean)
 {
     if (p == NULL) {
         return;
     }
-    publish_gone(p, FLASHQ_ERR_SHUTTING_DOWN);
+    publish_gone(p, code);
     fq_log_close(p->log, clean);
     destroy(p);
 }
 
-int fq_partition_delete(struct fq_partition *p, struct fq_err *err)
+void fq_partition_close(struct fq_partition *p, bool clean)
 {
-    publish_gone(p, FLASHQ_ERR_UNKNOWN_TOPIC_ID);
-    int rc = fq_log_delete(p->log, err);
-    destroy(p);
-    return rc;
+    close_for(p, FLASHQ_ERR_SHUTTING_DOWN, clean);
+}
+
+void fq_partition_close_deleted(struct fq_partition *p)
+{
+    close_for(p, FLASHQ_ERR_UNKNOWN_TOPIC_ID, false);
 }
 
 void fq_partition_configure(struct fq_partition *p, const struct fq_partition_config *config)

@@ -83,8 +83,11 @@ struct fq_partition_params {
  * watermark is then what the log has durable. Blocks (disk). */
 int fq_partition_open(const struct fq_partition_params *params, struct fq_partition **ret,
                       struct fq_err *err);
+/* The last thing that readers see on the view line is SHUTTING_DOWN. NULL is fine. */
 void fq_partition_close(struct fq_partition *partition, bool clean);
-int fq_partition_delete(struct fq_partition *partition, struct fq_err *err); /* closes too */
+/* The topic was deleted: the last thing is UNKNOWN_TOPIC_ID. The files are left to
+ * fq_store_delete_topic. NULL is fine. */
+void fq_partition_close_deleted(struct fq_partition *partition);
 void fq_partition_configure(struct fq_partition *partition,
                             const struct fq_partition_config *config);
 

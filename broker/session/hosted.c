@@ -339,17 +339,23 @@ static bool take_snapshot(struct fq_hosted *hosted)
     return true;
 }
 
-static void close_partition(struct fq_hosted *hosted, bool clean)
+enum closing { CLOSING_CLEAN, CLOSING_DIRTY, CLOSING_DELETED };
+
+static void close_partition(struct fq_hosted *hosted, enum closing how)
 {
     struct fq_hosted_table *table = hosted->table;
     if (!hosted->partition) {
         return;
     }
-    if (clean && hosted->offline == 0 && fq_partition_snapshot_lag(hosted->partition) > 0) {
+    if (how == CLOSING_CLEAN && hosted->offline == 0 && fq_partition_snapshot_lag(hosted->partition) > 0) {
         (void)fq_partition_commit_round(hosted->partition);
         (void)take_snapshot(hosted);
     }
-    fq_partition_close(hosted->partition, clean);
+    if (how == CLOSING_DELETED) {
+        fq_partition_close_deleted(hosted->partition);
+    } else {
+        fq_partition_close(hosted->partition, how == CLOSING_CLEAN);
+    }
     hosted->partition = NULL;
     list_drop(&table->open, hosted);
     if (hosted->is_active) {
@@ -363,11 +369,11 @@ static void close_partition(struct fq_hosted *hosted, bool clean)
     fq_count_add(table->params.counters, FQ_COUNT_PARTITIONS_OPEN, -1);
 }
 
-static void free_topic(struct fq_hosted_topic *topic, bool clean)
+static void free_topic(struct fq_hosted_topic *topic, enum closing how)
 {
     for (uint32_t i = 0; i < topic->partitions; i++) {
         if (topic->hosted[i]) {
-            close_partition(topic->hosted[i], clean);
+            close_partition(topic->hosted[i], how);
             free(topic->hosted[i]);
         }
     }
@@ -390,13 +396,13 @@ void fq_hosted_remove(struct fq_hosted_table *table, const struct fq_uuid *topic
     table->topics_count--;
     memmove(table->topics + at, table->topics + at + 1,
             (table->topics_count - at) * sizeof(struct fq_hosted_topic *));
-    free_topic(topic, false);
+    free_topic(topic, CLOSING_DELETED);
 }
 
 void fq_hosted_table_fini(struct fq_hosted_table *table, bool clean)
 {
     for (size_t i = 0; i < table->topics_count; i++) {
-        free_topic(table->topics[i], clean);
+        free_topic(table->topics[i], clean ? CLOSING_CLEAN : CLOSING_DIRTY);
     }
     free(table->topics);
     free(table->open.items);

@@ -270,6 +270,9 @@ Test(readers, deleting_a_topic_ends_its_readers_and_producers, .init = begin, .f
     cr_assert_eq(fq_decode_reader_reset(event, &reset, &err), 0);
     cr_assert_eq(reset.reason, FLASHQ_ERR_UNKNOWN_TOPIC_ID);
     cr_assert_eq(reset.reader, reader.reader);
+    struct fq_view view = raw_view(&c, reader.view_line);
+    cr_assert_eq(view.generation, reader.view_generation);
+    cr_assert_eq(view.state, (uint32_t)-FLASHQ_ERR_UNKNOWN_TOPIC_ID, "not: shutting down");
     cr_assert_eq(raw_counter(&c, "readers.segments.held"), 0);
     cr_assert_eq(raw_segment_open(&c, reader.reader, 0, &segment, &err),
                  FLASHQ_ERR_UNKNOWN_TOPIC_ID);
