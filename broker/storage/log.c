@@ -215,7 +215,7 @@ static int settle(struct fq_log *log)
         return fq_log_publish(log);
     }
     const struct fq_persist_ops *ops = log->persist->ops;
-    int r = fq_log_durable_end(log) < log->end ? ops->sync(&last->file->pf) : 0;
+    int r = fq_log_durable_end(log) < log->end ? fq_segfile_sync(last->file, "closing") : 0;
     /* On disks not synced: were it lost, recovery would find the same end by walking. */
     r = r < 0 ? r : fq_segment_store_tail(last, last->data_bytes, log->end);
     ops->drain(log->persist);

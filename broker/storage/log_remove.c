@@ -107,18 +107,17 @@ int fq_log_trim(struct fq_log *log, int64_t offset, struct fq_err *err)
     if (r < 0) {
         return r;
     }
-    struct fq_pfile *pf = &segment->file->pf;
     /* 1. The start may not pass what is durable, or a crash would leave a start above the end. */
     r = fq_log_publish(log);
     if (r == 0) {
-        r = pf->persist->ops->sync(pf);
+        r = fq_segfile_sync(segment->file, "trimming");
     }
     /* 2. This word moves the start. */
     if (r == 0) {
         r = fq_segment_store_start(segment, offset);
     }
     if (r == 0) {
-        r = pf->persist->ops->sync(pf);
+        r = fq_segfile_sync(segment->file, "trimming");
     }
     if (r < 0) {
         return fq_err_set(err, fq_log_fail(log, r, "trimming"), "trim: %s", fq_err_describe(r));
@@ -193,7 +192,7 @@ static int drop_last_segment(struct fq_log *log)
         r = fq_segment_set_state(segment, FQ_SEGMENT_FREE);
     }
     if (r == 0) {
-        r = segment->file->pf.persist->ops->sync(&segment->file->pf);
+        r = fq_segfile_sync(segment->file, "truncating");
     }
     if (r == 0) {
         log->segments_count--;
@@ -204,10 +203,10 @@ static int drop_last_segment(struct fq_log *log)
 
 static int cut_segment(struct fq_log *log, struct fq_segment *segment, struct fq_index_entry cut)
 {
-    const struct fq_persist_ops *ops = log->persist->ops;
-    struct fq_pfile *pf = &segment->file->pf;
+    struct fq_segfile *file = segment->file;
     uint64_t old_bytes = segment->data_bytes;
-    int r = ops->sync(pf); /* what stays: no tail may cover what is not durable */
+    /* What stays, first: no tail may cover what is not durable. */
+    int r = fq_segfile_sync(file, "truncating");
     fq_segfile_retract(segment->file, cut.base_offset);
     if (r == 0 && segment->state == FQ_SEGMENT_SEALED) {
         r = fq_segment_set_state(segment, FQ_SEGMENT_OPEN);
@@ -219,7 +218,7 @@ static int cut_segment(struct fq_log *log, struct fq_segment *segment, struct fq
         r = fq_segment_store_start(segment, cut.base_offset);
     }
     if (r == 0) {
-        r = ops->sync(pf); /* the tail first: zeros below a tail would be damage */
+        r = fq_segfile_sync(file, "truncating"); /* before zeros: below a tail they are damage */
     }
     if (r == 0) {
         r = fq_segment_zero(segment, cut.position, old_bytes);
@@ -227,7 +226,7 @@ static int cut_segment(struct fq_log *log, struct fq_segment *segment, struct fq
     if (r == 0) {
         r = fq_segment_drop_epochs(segment, cut.base_offset);
     }
-    return r < 0 ? r : ops->sync(pf);
+    return r < 0 ? r : fq_segfile_sync(file, "truncating");
 }
 
 static void forget_above(struct fq_log *log, struct fq_segment *segment, struct fq_index_entry cut)

@@ -235,10 +235,7 @@ bool fq_pool_retire(struct fq_store *store, struct fq_job *retire_job)
     const struct fq_persist_ops *ops = store->persist->ops;
     int r = store->is_abandoned ? FLASHQ_ERR_CLOSED : 0;
     if (r == 0 && segment->retire_after) {
-        r = ops->sync(&segment->retire_after->pf);
-        if (r < 0 && segment->retire_after->shared) {
-            fq_log_shared_fail(segment->retire_after->shared, r, "syncing the log start");
-        }
+        r = fq_segfile_sync(segment->retire_after, "syncing the log start");
     }
     r = r < 0 ? r : fq_segment_map(segment, NULL);
     bool is_shared = r == 0 && atomic_load(&segment->file->refs) > 1;

@@ -25,8 +25,15 @@ static struct fq_segfile *segfile_new(void)
         atomic_init(&file->wanted_end, 0);
         atomic_init(&file->queued, false);
         atomic_init(&file->is_flushing, false);
+        (void)pthread_mutex_init(&file->sync_lock, NULL); /* of default attributes: cannot fail */
     }
     return file;
+}
+
+static void segfile_free(struct fq_segfile *file)
+{
+    (void)pthread_mutex_destroy(&file->sync_lock);
+    free(file);
 }
 
 int fq_segfile_open(struct fq_persist *persist, const char *path, struct fq_segfile **ret,
@@ -42,7 +49,7 @@ int fq_segfile_open(struct fq_persist *persist, const char *path, struct fq_segf
         r = fq_err_set(err, FLASHQ_ERR_CORRUPT, "%s is shorter than a segment's header", path);
     }
     if (r < 0) {
-        free(file);
+        segfile_free(file);
         return r;
     }
     *ret = file;
@@ -58,7 +65,7 @@ int fq_segfile_create(struct fq_persist *persist, const char *path, uint64_t byt
     }
     int r = persist->ops->create(persist, path, bytes, &file->pf, err);
     if (r < 0) {
-        free(file);
+        segfile_free(file);
         return r;
     }
     *ret = file;
@@ -79,8 +86,21 @@ void fq_segfile_unref(struct fq_segfile *file)
         if (file->shared) {
             fq_log_shared_unref(file->shared);
         }
-        free(file);
+        segfile_free(file);
     }
+}
+
+int fq_segfile_sync(struct fq_segfile *file, const char *what)
+{
+    (void)pthread_mutex_lock(&file->sync_lock);
+    int r = file->pf.persist->ops->sync(&file->pf);
+    if (r < 0 && file->shared) {
+        fq_log_shared_fail(file->shared, r, "%s", what);
+    } else if (r == 0 && file->shared && atomic_load(&file->shared->failed) != 0) {
+        r = FLASHQ_ERR_OFFLINE;
+    }
+    (void)pthread_mutex_unlock(&file->sync_lock);
+    return r;
 }
 
 void fq_segfile_retract(struct fq_segfile *file, int64_t end)

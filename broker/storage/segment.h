@@ -25,6 +25,7 @@
 #ifndef FQ_STORAGE_SEGMENT_H
 #define FQ_STORAGE_SEGMENT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "storage/jobs.h"
@@ -49,6 +50,7 @@ struct fq_segfile {
     _Atomic int64_t wanted_end;   /* written bytes reach this offset (release; flusher acquires) */
     _Atomic bool queued;
     _Atomic bool is_flushing; /* pairs with wanted_end, see fq_segfile_retract */
+    pthread_mutex_t sync_lock;
 };
 
 int fq_segfile_open(struct fq_persist *persist, const char *path, struct fq_segfile **ret,
@@ -58,6 +60,10 @@ int fq_segfile_create(struct fq_persist *persist, const char *path, uint64_t byt
 struct fq_segfile *fq_segfile_ref(struct fq_segfile *file);
 void fq_segfile_unref(struct fq_segfile *file); /* the last one unmaps and closes; NULL is fine */
 
+/* Syncs the file of a log. The kernel tells of a page that it could not write once, to whoever syncs
+ * next: so one thread at a time, and an error has taken the log offline before another thread can
+ * be told that all is well. OFFLINE: it is, by an earlier error. Blocks. */
+int fq_segfile_sync(struct fq_segfile *file, const char *what);
 /* Lowers wanted_end and waits until no flush that saw a higher one is running. */
 void fq_segfile_retract(struct fq_segfile *file, int64_t end);
 

@@ -378,18 +378,14 @@ static void flush_one(struct fq_store *store, struct fq_segfile *file)
     atomic_store(&file->is_flushing, true);
     atomic_store(&file->queued, false);
     int64_t wanted = atomic_load(&file->wanted_end);
-    int r = store->is_abandoned ? FLASHQ_ERR_CLOSED : file->pf.persist->ops->sync(&file->pf);
+    int r = store->is_abandoned ? FLASHQ_ERR_CLOSED : fq_segfile_sync(file, "sync");
     if (r == 0) {
         fq_count(&store->syncs, 1);
-        if (file->shared && wanted > atomic_load(&file->shared->durable_end) &&
-            atomic_load(&file->shared->failed) == 0) {
+        if (file->shared && wanted > atomic_load(&file->shared->durable_end)) {
             atomic_store_explicit(&file->shared->durable_end, wanted, memory_order_release);
         }
-    } else if (r != FLASHQ_ERR_CLOSED) {
+    } else if (r != FLASHQ_ERR_CLOSED && r != FLASHQ_ERR_OFFLINE) {
         fq_count(&store->sync_errors, 1);
-        if (file->shared) {
-            fq_log_shared_fail(file->shared, r, "sync");
-        }
     }
     atomic_store(&file->is_flushing, false);
     fq_segfile_unref(file);

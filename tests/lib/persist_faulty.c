@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "persist_faulty.h"
 
+#include <unistd.h>
+
 static struct persist_faulty *of(struct fq_persist *p)
 {
     return (struct persist_faulty *)(void *)p;
@@ -32,6 +34,13 @@ static int faulty_sync(struct fq_pfile *pf)
 {
     struct persist_faulty *f = of(pf->persist);
     f->syncs++;
+    int slow = f->fail_sync_slowly;
+    if (slow != 0) {
+        f->fail_sync_slowly = 0;
+        atomic_fetch_add(&f->slow_syncs, 1);
+        (void)usleep(100000);
+        return slow;
+    }
     return f->fail_sync ? f->fail_sync : f->inner->ops->sync(pf);
 }
 

@@ -3,6 +3,8 @@
 #ifndef FQ_TESTS_PERSIST_FAULTY_H
 #define FQ_TESTS_PERSIST_FAULTY_H
 
+#include <stdatomic.h>
+
 #include "storage/persist.h"
 
 struct persist_faulty {
@@ -11,7 +13,10 @@ struct persist_faulty {
     struct fq_persist *inner;
     int fail_create; /* code that create returns; 0: works */
     int fail_write, fail_sync, fail_mkdir;
-    unsigned creates, syncs;
+    int fail_sync_slowly; /* what the next sync returns, 100 ms after it began; the others work */
+    _Atomic unsigned slow_syncs;
+    unsigned creates;
+    _Atomic unsigned syncs;
 };
 
 /* `inner` is used and destroyed with the decorator. */

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -489,6 +490,37 @@ Test(log, a_failed_sync_is_final_and_nothing_is_called_durable)
     world_restart(&w, true);
     cr_assert_not(fq_log_is_offline(w.log, NULL));
     append_many(&w, 1);
+    world_end(&w);
+    persist_faulty_fini(&w.faulty);
+}
+
+static void *trim_to_3(void *context)
+{
+    struct world *w = context;
+    struct fq_err err;
+    (void)fq_log_trim(w->log, 3, &err);
+    return NULL;
+}
+
+/* The kernel tells of a failed write-back once. Here the thread that trims is told, and is slow to
+ * act on it; the flusher, which syncs the same file meanwhile, is told that all is well. */
+Test(log, an_error_told_to_another_thread_makes_nothing_durable)
+{
+    struct world w;
+    pthread_t trimmer;
+    world_start_faulty(&w);
+    append_many(&w, 2);
+    append(&w, 3, 1000);
+    cr_assert_eq(fq_log_publish(w.log), 0); /* queued for the flusher */
+    w.faulty.fail_sync_slowly = FLASHQ_ERR_IO;
+    cr_assert_eq(pthread_create(&trimmer, NULL, trim_to_3, &w), 0);
+    while (atomic_load(&w.faulty.slow_syncs) == 0) {
+        (void)usleep(1000);
+    }
+    (void)fq_store_flush_step(w.store);
+    cr_assert_eq(fq_log_durable_end(w.log), 6);
+    cr_assert_eq(pthread_join(trimmer, NULL), 0);
+    cr_assert(fq_log_is_offline(w.log, NULL));
     world_end(&w);
     persist_faulty_fini(&w.faulty);
 }
