@@ -117,7 +117,7 @@ void fq_hub_leave(struct fq_pread *reader)
 {
     struct fq_hub *hub = reader->hub;
     if (hub) {
-        fq_idmap_remove(&hub->ids, reader->id);
+        fq_idmap_remove(&hub->ids, reader->id, reader);
         fq_chain_remove(&reader->hub_node);
         reader->hub = NULL;
         free_if_unused(hub);

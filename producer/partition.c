@@ -90,7 +90,7 @@ void fq_ppart_close_batch(struct fq_ppart *ppart)
 static void forget_slot(struct fq_ppart *ppart)
 {
     if (ppart->ring) {
-        fq_idmap_remove(&ppart->ring->slots, ppart->slot);
+        fq_idmap_remove(&ppart->ring->slots, ppart->slot, ppart);
         if (ppart->ring->user.link) {
             fq_link_cancel(ppart->ring->user.link, ppart);
         }

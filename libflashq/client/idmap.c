@@ -72,12 +72,12 @@ void *fq_idmap_get(const struct fq_idmap *map, uint32_t id)
     return map->capacity ? find(map, id)->value : NULL;
 }
 
-void fq_idmap_remove(struct fq_idmap *map, uint32_t id)
+void fq_idmap_remove(struct fq_idmap *map, uint32_t id, const void *value)
 {
-    if (!map->capacity || !find(map, id)->value) {
+    struct fq_idmap_entry *hole = map->capacity ? find(map, id) : NULL;
+    if (!hole || !hole->value || hole->value != value) {
         return;
     }
-    struct fq_idmap_entry *hole = find(map, id);
     hole->value = NULL;
     map->used--;
     /* What was pushed on past the hole by it must be found again. */

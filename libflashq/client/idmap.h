@@ -24,7 +24,9 @@ void fq_idmap_fini(struct fq_idmap *map);
 void fq_idmap_clear(struct fq_idmap *map);
 /* 0 or NO_MEMORY; value is not NULL and replaces an earlier one. */
 int fq_idmap_set(struct fq_idmap *map, uint32_t id, void *value);
-void fq_idmap_remove(struct fq_idmap *map, uint32_t id);
+/* Removes id if it stands for `value`. Numbers are used again after a reconnect: what holds an old one must
+ * not take away what has it now. */
+void fq_idmap_remove(struct fq_idmap *map, uint32_t id, const void *value);
 void *fq_idmap_get(const struct fq_idmap *map, uint32_t id);
 
 #endif

@@ -547,3 +547,22 @@ over_both(produce, a_record_given_up_after_it_was_written_may_be_stored)
     (void)flashq_client_close(client, 1000);
     live_broker_end(&b);
 }
+
+/* Numbers of slots begin anew with every connection: an old one must not take away what has it now. */
+over_both(handles, a_producer_idle_since_the_restart_takes_nothing_from_the_others)
+{
+    struct live_broker b;
+    live_broker_begin(&b);
+    flashq_client *client = live_client(&b, *transport, NULL);
+    live_topic(client, "t", 1);
+    flashq_producer *idle = open_producer(client, "t"), *busy = open_producer(client, "t");
+    cr_assert_eq(live_send(idle, 0, "first slot"), 0);
+    cr_assert_eq(live_send(busy, 0, "second slot"), 1);
+    live_broker_kill(&b);
+    live_broker_start(&b);
+    cr_assert_eq(live_send(busy, 0, "first slot of the new connection"), 2);
+    cr_assert_eq(flashq_producer_close(idle, 1000, NULL), 0);
+    cr_assert_eq(live_send(busy, 0, "still heard"), 3);
+    (void)flashq_client_close(client, 1000);
+    live_broker_end(&b);
+}

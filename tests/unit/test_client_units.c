@@ -128,7 +128,8 @@ Test(idmap, agrees_with_an_array)
             cr_assert_eq(fq_idmap_set(&map, id, &things[i]), 0);
             is_in[i] = true;
         } else {
-            fq_idmap_remove(&map, id);
+            fq_idmap_remove(&map, id, &map); /* not what it stands for */
+            fq_idmap_remove(&map, id, &things[i]);
             is_in[i] = false;
         }
         size_t other = (size_t)fq_prng_below(&prng, IDS);

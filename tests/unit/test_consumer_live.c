@@ -522,3 +522,50 @@ over_both(damage, one_bit_of_a_batch_header)
         damage_story(*transport, header_bytes[i]);
     }
 }
+
+/* Numbers of readers begin anew with every connection: an old one must not take away what has it now. */
+over_both(positions, a_partition_that_was_halted_before_the_restart_takes_nothing_from_the_others)
+{
+    struct setup s;
+    const flashq_message *message;
+    set_up(&s, *transport, 2);
+    assign(&s, 1, 1000); /* the first reader of the connection */
+    cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+    cr_assert_eq(message->status, FLASHQ_ERR_OUT_OF_RANGE);
+    assign(&s, 0, 0);
+    send_numbers(&s, 0, 10);
+    expect_numbers(&s, 0, 10);
+    live_broker_kill(&s.b);
+    live_broker_start(&s.b);
+    send_numbers(&s, 10, 20);
+    expect_numbers(&s, 10, 20); /* partition 0 has the number that partition 1 had */
+    cr_assert_eq(flashq_consumer_unassign(s.consumer, "t", 1), 0);
+    expect_nothing(&s);
+    send_numbers(&s, 20, 30);
+    expect_numbers(&s, 20, 30);
+    tear_down(&s);
+}
+
+/* The header: borrowed until the next poll or close, whatever else is called. */
+over_both(records, borrowed_messages_survive_unassign_and_seek)
+{
+    struct setup s;
+    const flashq_message *messages[100];
+    char text[512];
+    set_up(&s, *transport, 1);
+    live_topic(s.client, "u", 1);
+    send_numbers(&s, 0, 100);
+    assign(&s, 0, 0);
+    int count = flashq_consumer_poll(s.consumer, messages, 100, 10000);
+    cr_assert_gt(count, 0);
+    cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, 0, 10000), 0);
+    cr_assert_eq(flashq_consumer_unassign(s.consumer, "t", -1), 0);
+    cr_assert_eq(flashq_consumer_assign(s.consumer, "u", 0, 0, 10000, text, sizeof text), 0, "%s", text);
+    for (int i = 0; i < count; i++) {
+        int number;
+        memcpy(&number, messages[i]->value, sizeof number);
+        cr_assert_eq(number, i);
+        cr_assert_str_eq(messages[i]->topic, "t");
+    }
+    tear_down(&s);
+}
