@@ -51,10 +51,10 @@ void fq_consumer_note_error(struct fq_consumer *consumer, const struct fq_pread 
 
 /* ---- metadata ------------------------------------------------------------------------------- */
 
-static void drop_rtopic(struct fq_rtopic *rtopic)
+void fq_consumer_drop_rtopic(struct fq_consumer *consumer, struct fq_rtopic *rtopic)
 {
     if (--rtopic->refs == 0) {
-        free(rtopic);
+        fq_chain_append(&consumer->parted, &rtopic->node);
     }
 }
 
@@ -99,7 +99,7 @@ static void refreshed(void *context, int code, struct fq_meta *meta, const char 
         }
     }
     fq_meta_free(meta);
-    drop_rtopic(rtopic);
+    fq_consumer_drop_rtopic(consumer, rtopic);
 }
 
 void fq_consumer_refresh(struct fq_consumer *consumer, struct fq_rtopic *rtopic)
@@ -222,6 +222,7 @@ int fq_consumer_open(struct fq_engine *engine, struct fq_consumer **ret, struct 
     consumer->member.ops = &consumer_ops;
     fq_chain_init(&consumer->readers);
     fq_chain_init(&consumer->busy);
+    fq_chain_init(&consumer->parted);
     fq_buffers_init(&consumer->buffers, (size_t)engine->config.fetch_max_bytes,
                     (size_t)engine->config.fetch_buffer_bytes);
     fq_engine_add(engine, &consumer->member);
@@ -229,25 +230,31 @@ int fq_consumer_open(struct fq_engine *engine, struct fq_consumer **ret, struct 
     return 0;
 }
 
+/* Gives up what the messages of the last poll point into. */
 static void let_go(struct fq_consumer *consumer)
 {
     for (size_t i = 0; i < consumer->pins_count; i++) {
         fq_source_unref(consumer->pins[i]);
     }
     consumer->pins_count = 0;
+    while (!fq_chain_is_empty(&consumer->parted)) {
+        struct fq_rtopic *rtopic = fq_chain_item(consumer->parted.next, struct fq_rtopic, node);
+        fq_chain_remove(&rtopic->node);
+        free(rtopic);
+    }
 }
 
 void fq_consumer_close(struct fq_consumer *consumer)
 {
     fq_member_quiesce(consumer->engine, &consumer->member);
-    let_go(consumer);
     fq_metadata_cancel(consumer->engine, consumer);
     if (consumer->refreshing) {
-        drop_rtopic(consumer->refreshing);
+        fq_consumer_drop_rtopic(consumer, consumer->refreshing);
     }
     while (!fq_chain_is_empty(&consumer->readers)) {
         fq_pread_destroy(reader_at(consumer->readers.next));
     }
+    let_go(consumer);
     fq_hubs_forget(consumer);
     fq_buffers_fini(&consumer->buffers);
     fq_chain_remove(&consumer->member.node);
@@ -376,6 +383,7 @@ int fq_consumer_assign(struct fq_consumer *consumer, const char *topic, int32_t 
         return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for a topic");
     }
     rtopic->refs = 1;
+    fq_chain_init(&rtopic->node);
     rtopic->id = meta->topics[0].id;
     memcpy(rtopic->name, meta->topics[0].name, sizeof rtopic->name);
     code = add_readers(consumer, rtopic, meta, partition, offset, err);
@@ -392,7 +400,7 @@ int fq_consumer_assign(struct fq_consumer *consumer, const char *topic, int32_t 
     if (code != 0) {
         remove_readers(consumer, rtopic);
     }
-    drop_rtopic(rtopic);
+    fq_consumer_drop_rtopic(consumer, rtopic);
     return code;
 }
 
@@ -407,7 +415,7 @@ int fq_consumer_seek(struct fq_consumer *consumer, struct fq_pread *reader, int6
     reader->rtopic->refs++;
     fq_pread_seek(reader, offset);
     int code = fq_member_wait(consumer->engine, &consumer->member, deadline_us, all_resolved, &resolving);
-    drop_rtopic(resolving.rtopic);
+    fq_consumer_drop_rtopic(consumer, resolving.rtopic);
     return code;
 }
 

@@ -18,6 +18,7 @@ struct fq_consumer {
     struct fq_engine *engine;
     struct fq_chain readers;
     struct fq_chain busy;         /* readers for which something is to be done */
+    struct fq_chain parted;       /* topics without partitions, named in what the last poll handed out */
     struct fq_buffers buffers;
     struct fq_err last_error;
 
@@ -52,6 +53,7 @@ int fq_consumer_seek(struct fq_consumer *consumer, struct fq_pread *reader, int6
                      int64_t deadline_us);
 
 /* Called by readers. */
+void fq_consumer_drop_rtopic(struct fq_consumer *consumer, struct fq_rtopic *rtopic);
 void fq_consumer_busy(struct fq_consumer *consumer, struct fq_pread *reader);
 void fq_consumer_refresh(struct fq_consumer *consumer, struct fq_rtopic *rtopic);
 void fq_consumer_note_error(struct fq_consumer *consumer, const struct fq_pread *reader, int code,

@@ -112,7 +112,7 @@ static void close_reader(struct fq_pread *reader)
                               ignore_answer, NULL);
     }
     if (reader->is_open) {
-        fq_idmap_remove(&reader->hub->ids, reader->id);
+        fq_idmap_remove(&reader->hub->ids, reader->id, reader);
     }
     reader->is_open = reader->is_armed = reader->is_caught_up = reader->has_view = false;
 }
@@ -764,8 +764,6 @@ void fq_pread_destroy(struct fq_pread *reader)
     fq_hub_leave(reader);
     fq_chain_remove(&reader->busy_node);
     fq_chain_remove(&reader->node);
-    if (--reader->rtopic->refs == 0) {
-        free(reader->rtopic);
-    }
+    fq_consumer_drop_rtopic(reader->consumer, reader->rtopic);
     free(reader);
 }

@@ -117,9 +117,10 @@ struct fq_pread {
     bool is_pinned;              /* the running poll holds batch_source already */
 };
 
-/* Assignment of a topic: what its partitions share. */
+/* Assignment of a topic: what its partitions share, and the messages borrowed from them. */
 struct fq_rtopic {
     unsigned refs;
+    struct fq_chain node;        /* in consumer->parted, once refs is 0: until the next poll */
     struct fq_uuid id;
     char name[FQ_LIMIT_TOPIC_NAME_BYTES + 1];
 };

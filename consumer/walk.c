@@ -22,9 +22,9 @@ static size_t bytes_wanted(const uint8_t *at, size_t left)
 
 static int check_header(const struct fq_pread *reader, const struct fq_batch_header *header)
 {
-    int64_t end = header->base_offset + header->records_count;
     if (header->base_offset != reader->next_offset || header->leader_epoch < reader->last_epoch ||
-        header->leader_epoch > reader->view.leader_epoch || end > reader->high_watermark) {
+        header->leader_epoch > reader->view.leader_epoch ||
+        header->base_offset > reader->high_watermark - header->records_count) {
         return FLASHQ_ERR_CORRUPT;
     }
     return 0;
@@ -61,7 +61,7 @@ int fq_walk_open_batch(struct fq_pread *reader)
         return 0;
     }
     size_t wanted = bytes_wanted(at, left);
-    if (wanted > below_limit || wanted < FQ_BATCH_HEADER_BYTES) {
+    if (wanted > below_limit || wanted < FQ_BATCH_HEADER_BYTES || wanted > FQ_LIMIT_BATCH_BYTES) {
         return FLASHQ_ERR_CORRUPT; /* below the committed position every batch is whole */
     }
     if (wanted > left) {
@@ -101,7 +101,7 @@ size_t fq_walk_whole_bytes(const struct fq_chunk *chunk, size_t *ret_wanted)
     while (at < chunk->length) {
         size_t left = chunk->length - at, wanted = bytes_wanted(chunk->data + at, left);
         if (wanted > left || wanted < FQ_BATCH_HEADER_BYTES) {
-            *ret_wanted = wanted;
+            *ret_wanted = wanted <= FQ_LIMIT_BATCH_BYTES ? wanted : 0;
             break;
         }
         at += wanted;
@@ -114,7 +114,7 @@ static bool is_good_batch(const struct fq_pread *reader, const uint8_t *at, size
 {
     return at[FQ_BATCH_MAGIC] == 2 && fq_batch_header_read(at, left, ret, NULL) == 0 &&
            ret->base_offset > reader->next_offset &&
-           ret->base_offset + ret->records_count <= reader->high_watermark &&
+           ret->base_offset <= reader->high_watermark - ret->records_count &&
            fq_batch_total_bytes(ret) <= left &&
            fq_batch_crc_ok(at, (size_t)fq_batch_total_bytes(ret));
 }

@@ -33,6 +33,8 @@
 #define FQ_LIMIT_BATCH_MAX_BYTES_DEFAULT (1u << 20)
 #define FQ_LIMIT_BATCH_OVERHEAD_BYTES 4096u /* a batch may exceed message.max.bytes by this */
 #define FQ_LIMIT_BATCH_RECORDS 1000000
+/* Nothing that calls itself a batch and is longer is one. */
+#define FQ_LIMIT_BATCH_BYTES (FQ_LIMIT_MESSAGE_MAX_BYTES_MAX + FQ_LIMIT_BATCH_OVERHEAD_BYTES)
 #define FQ_LIMIT_RECORD_HEADERS 65536
 #define FQ_LIMIT_DECOMPRESSED_BYTES (256u << 20) /* one batch, once decompressed */
 

@@ -215,6 +215,7 @@ static bool poll_fabrics(struct fq_engine *engine)
 {
     struct fq_event events[EVENTS_PER_POLL];
     bool found = false;
+    fq_conn_boxes_reap(engine); /* before polling: what they read into may be somebody else's by now */
     for (int t = 0; t < FQ_ENGINE_FABRICS; t++) {
         for (int turn = 0; turn < POLLS_PER_DRIVE && engine->fabrics[t]; turn++) {
             int count = fq_fabric_poll(engine->fabrics[t], events, EVENTS_PER_POLL);

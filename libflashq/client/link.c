@@ -433,7 +433,9 @@ static void notify(struct fq_link *link, uint32_t imm)
 static void writable(struct fq_link *link)
 {
     flush_outbox(link);
-    for (struct fq_chain *at = link->users.next, *next; at != &link->users; at = next) {
+    /* A user whose posting fails takes the link down, and users with it. */
+    for (struct fq_chain *at = link->users.next, *next;
+         at != &link->users && link->state == FQ_LINK_UP; at = next) {
         next = at->next;
         struct fq_link_user *user = fq_chain_item(at, struct fq_link_user, node);
         user->ops->on_writable(user);
