@@ -448,6 +448,31 @@ Test(hostile_shm, a_lying_consumer_position_cuts_the_connection)
     raw_close(&raw);
 }
 
+/* Each of these makes the server look at the socket, at no cost for the peer. */
+Test(hostile_shm, a_flood_of_syncs_takes_a_bounded_share_of_a_poll)
+{
+    struct raw raw;
+    raw_open(&raw, PAIR_SHM);
+    pair_poll(&raw.pair.server);
+    struct fq_shm_ring_head *head = &raw.layout->heads[0][0];
+    const uint64_t flood = FQ_SHM_RING_BYTES - FQ_SHM_ENTRY_BYTES;
+    for (uint64_t at = 0; at < flood; at += FQ_SHM_ENTRY_BYTES) {
+        fq_store_le64(raw.layout->bytes[0] + at, FQ_SHM_SYNC);
+    }
+    fq_store_le64(raw.layout->bytes[0] + flood, FQ_SHM_NOTIFY | (uint64_t)77 << 32);
+    atomic_store(&head->tail, flood + FQ_SHM_ENTRY_BYTES);
+    struct fq_event event;
+    int polls = 0;
+    while (fq_fabric_poll(raw.pair.server.fabric, &event, 1) == 0) {
+        uint64_t before = (uint64_t)polls * 64 * FQ_SHM_ENTRY_BYTES;
+        cr_assert_leq(atomic_load(&head->head), before + 64 * FQ_SHM_ENTRY_BYTES);
+        cr_assert_lt(++polls, 10000);
+    }
+    cr_assert_eq(event.type, FQ_EVENT_NOTIFY, "all the same in order");
+    cr_assert_eq(event.imm, 77);
+    raw_close(&raw);
+}
+
 /* Every byte of the rings' heads and entries changes while the server reads them. */
 Test(hostile_shm, memory_that_keeps_changing_never_crashes_the_reader)
 {

@@ -28,6 +28,7 @@
 #define SOCKETS_EVERY_US  20   /* how often a busy poll looks at the sockets of the idle */
 #define SOCKET_EVENTS_MAX 64
 #define ENTRIES_PER_POLL  4096
+#define SYNCS_PER_POLL    64 /* of one connection: each costs a system call here, its peer nothing */
 #define WRITABLE_BYTES    (FQ_SHM_RING_BYTES / 2 + 1024) /* room at which WRITABLE is told */
 
 _Static_assert(WRITABLE_BYTES >= FQ_LIMIT_CONTROL_BYTES + 2 * FQ_SHM_ENTRY_BYTES,
@@ -157,13 +158,15 @@ static int take_entry(struct fq_shm_conn *conn, const struct fq_shm_entry *entry
 /* How many entries were taken, or negative: broken. */
 static int drain_ring(struct fq_shm_conn *conn)
 {
-    int taken = 0, r = 1;
-    while (r > 0 && taken < ENTRIES_PER_POLL && fq_has_budget(conn->base.fabric)) {
+    int taken = 0, syncs = 0, r = 1;
+    while (r > 0 && taken < ENTRIES_PER_POLL && syncs < SYNCS_PER_POLL &&
+           fq_has_budget(conn->base.fabric)) {
         struct fq_shm_entry entry;
         r = fq_shm_rx_peek(&conn->rx, &entry);
         if (r > 0) {
             r = take_entry(conn, &entry);
             taken += r > 0;
+            syncs += entry.kind == FQ_SHM_SYNC;
         }
     }
     if (conn->base.state != FQ_CONN_OPEN) {
