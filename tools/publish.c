@@ -109,6 +109,14 @@ static void print_report(struct fq_publish *publish, const flashq_report *report
                   report->timestamp_ms, report->duplicate ? "true" : "false");
 }
 
+/* The producer's words for a failure if its latest is this one, else the code's. */
+static void describe(struct fq_publish *publish, int code, char *text, size_t text_bytes)
+{
+    if (flashq_producer_last_error(publish->producer, text, text_bytes) != code || !text[0]) {
+        (void)snprintf(text, text_bytes, "%s", flashq_strerror(code));
+    }
+}
+
 static void take_report(struct fq_publish *publish, const flashq_report *report)
 {
     if (report->status == 0) {
@@ -118,9 +126,8 @@ static void take_report(struct fq_publish *publish, const flashq_report *report)
         return;
     }
     char why[FQ_ERRTEXT_BYTES - 96], text[FQ_ERRTEXT_BYTES];
-    bool has_words =
-        flashq_producer_last_error(publish->producer, why, sizeof why) == report->status && why[0];
-    (void)snprintf(text, sizeof text, "%s%s", has_words ? why : flashq_strerror(report->status),
+    describe(publish, report->status, why, sizeof why);
+    (void)snprintf(text, sizeof text, "%s%s", why,
                    report->persisted == FLASHQ_PERSISTED_MAYBE
                        ? " (the record may or may not be stored)"
                        : "");
@@ -251,9 +258,9 @@ int fq_publish_send(struct fq_publish *publish, const struct fq_rec *rec)
     case FLASHQ_ERR_NOT_FOUND:
     case FLASHQ_ERR_OFFLINE:
     case FLASHQ_ERR_TIMESTAMP: {
-        char text[FQ_ERRTEXT_BYTES];
-        (void)snprintf(text, sizeof text, "record %" PRIu64 " (partition %" PRId32 "): %s",
-                       publish->taken, rec->partition, flashq_strerror(result));
+        char why[FQ_ERRTEXT_BYTES - 96], text[FQ_ERRTEXT_BYTES];
+        describe(publish, result, why, sizeof why);
+        (void)snprintf(text, sizeof text, "record %" PRIu64 ": %s", publish->taken, why);
         keep_error(publish, result, text);
         publish->failed++;
         return 0;

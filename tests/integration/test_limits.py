@@ -61,6 +61,20 @@ class Descriptors(unittest.TestCase):
         self.fail("no such limit")
 
 
+class Records(unittest.TestCase):
+    def test_what_refuses_a_record_is_named_with_its_value(self):
+        with harness.scratch() as folder, harness.Broker(folder) as broker:
+            broker.flashq("topic", "create", "t", "-p", "2")
+            for arguments, words in ((("-p", "9"), "partitions 0 to 1, no 9"),
+                                     (("-t", "4102444800"), r"timestamp\.max\.ahead \(3600000 ms\)"),
+                                     (("-t", "1969-12-31T23:59:59Z"), "negative")):
+                _, stderr = broker.run("pub", "t", *arguments, "x", code=1)
+                self.assertRegex(stderr, words)
+                self.assertIn("1 of 1 records", stderr)
+            _, stderr = broker.run("pub", "t", "-D", "", input=b"x" * 1048577, code=1)
+            self.assertRegex(stderr, r"1048577.*message\.max\.bytes.*1048576")
+
+
 class Stopped(unittest.TestCase):
     """SIGSTOP for long enough that every heartbeat is missed, on either side."""
 
