@@ -46,12 +46,6 @@ static void link_reader(struct fq_remote_reader *reader, struct fq_hosted *hoste
 static void release(struct fq_remote_reader *reader, struct fq_held_segment *held)
 {
     struct fq_counters *counters = reader->session->host->counters;
-    bool is_mapped_by_peer =
-        held->opens > 0 &&
-        fq_fabric_transport(fq_conn_fabric(reader->session->conn)) == FQ_TRANSPORT_SHM;
-    if (is_mapped_by_peer) {
-        fq_segment_forbid_recycling(held->segment);
-    }
     fq_window_revoke(held->window);
     fq_segment_unpin(held->segment);
     fq_count_add(counters, FQ_COUNT_SEGMENTS_HELD, -1);
@@ -62,11 +56,20 @@ static void release(struct fq_remote_reader *reader, struct fq_held_segment *hel
     reader->held_count--;
 }
 
-static void release_all(struct fq_remote_reader *reader)
+/* Releases what the reader did not give back. */
+static void take_back(struct fq_remote_reader *reader, struct fq_held_segment *held)
+{
+    if (fq_fabric_transport(fq_conn_fabric(reader->session->conn)) == FQ_TRANSPORT_SHM) {
+        fq_segment_forbid_recycling(held->segment); /* it may still be mapped there */
+    }
+    release(reader, held);
+}
+
+static void take_back_all(struct fq_remote_reader *reader)
 {
     for (size_t i = 0; i < FQ_READER_SEGMENTS_MAX; i++) {
         if (reader->held[i].segment) {
-            release(reader, &reader->held[i]);
+            take_back(reader, &reader->held[i]);
         }
     }
 }
@@ -74,7 +77,7 @@ static void release_all(struct fq_remote_reader *reader)
 static void close_reader(struct fq_remote_reader *reader)
 {
     struct fq_session *session = reader->session;
-    release_all(reader);
+    take_back_all(reader);
     unlink_reader(reader);
     session->wakes_due -= reader->is_wake_due;
     fq_handles_remove(&session->readers, reader->handle);
@@ -155,14 +158,17 @@ int fq_reader_on_close(struct fq_session *session, const struct fq_msg *msg, str
 
 /* ---- segments ------------------------------------------------------------------------------- */
 
+/* The one that was opened first, if it is held more than once. */
 static struct fq_held_segment *find_held(struct fq_remote_reader *reader, uint64_t id)
 {
+    struct fq_held_segment *first = NULL;
     for (size_t i = 0; i < FQ_READER_SEGMENTS_MAX; i++) {
-        if (reader->held[i].segment && reader->held[i].id == id) {
-            return &reader->held[i];
+        struct fq_held_segment *held = &reader->held[i];
+        if (held->segment && held->id == id && (!first || held->order < first->order)) {
+            first = held;
         }
     }
-    return NULL;
+    return first;
 }
 
 static struct fq_held_segment *find_free(struct fq_remote_reader *reader)
@@ -175,17 +181,12 @@ static struct fq_held_segment *find_free(struct fq_remote_reader *reader)
     return NULL;
 }
 
-/* Pins the segment and grants a window on it, or finds that the reader has it. */
+/* Pins the segment and grants a window on it; one that the reader holds already once more, since a token
+ * is opened once only. */
 static int hold(struct fq_remote_reader *reader, struct fq_segment *segment, uint64_t id,
                 uint8_t token[FQ_TOKEN_BYTES], struct fq_err *err)
 {
-    struct fq_held_segment *held = find_held(reader, id);
-    if (held) {
-        held->opens++;
-        memcpy(token, held->token, FQ_TOKEN_BYTES);
-        return 0;
-    }
-    held = find_free(reader);
+    struct fq_held_segment *held = find_free(reader);
     if (!held) {
         return fq_err_set(err, FLASHQ_ERR_LIMIT, "a reader may hold %d segments: close one first",
                           FQ_READER_SEGMENTS_MAX);
@@ -195,17 +196,16 @@ static int hold(struct fq_remote_reader *reader, struct fq_segment *segment, uin
         return err && err->code != 0 ? err->code : FLASHQ_ERR_NO_MEMORY;
     }
     int code = fq_window_grant(reader->session->conn, region, 0, fq_region_bytes(region),
-                               FQ_RIGHT_READ, &held->window, held->token, err);
+                               FQ_RIGHT_READ, &held->window, token, err);
     if (code != 0) {
         return code;
     }
     fq_segment_pin(segment);
     held->segment = segment;
     held->id = id;
-    held->opens = 1;
+    held->order = reader->opened++;
     reader->held_count++;
     fq_count(reader->session->host->counters, FQ_COUNT_SEGMENTS_HELD);
-    memcpy(token, held->token, FQ_TOKEN_BYTES);
     return 0;
 }
 
@@ -255,7 +255,7 @@ int fq_reader_on_segment_close(struct fq_session *session, const struct fq_msg *
         return code;
     }
     struct fq_held_segment *held = find_held(reader, close_body.segment_id);
-    if (held && --held->opens == 0) { /* it may have been cut meanwhile */
+    if (held) { /* it may have been cut meanwhile */
         release(reader, held);
     }
     fq_session_send_encoded(
@@ -366,7 +366,7 @@ unsigned fq_readers_cut(struct fq_session *session, int64_t now_us)
             if (held->segment && held->cut_at_us <= now_us) {
                 fq_info("%s: a retired segment was not given back within %d ms and is cut",
                         fq_conn_peer_name(session->conn), FQ_RETIRING_MS);
-                release(reader, held);
+                take_back(reader, held);
                 fq_count(session->host->counters, FQ_COUNT_SEGMENTS_CUT);
                 cut++;
             } else if (held->segment && held->cut_at_us < session->retire_at_us) {
@@ -389,7 +389,7 @@ void fq_reader_on_reset(struct fq_remote_reader *reader, int reason, bool is_gon
     fq_count(session->host->counters, FQ_COUNT_READERS_RESET);
     fq_session_send_encoded(session, bytes, fq_encode_reader_reset(bytes, sizeof bytes, 0, &reset));
     if (is_gone) {
-        release_all(reader);
+        take_back_all(reader);
         unlink_reader(reader);
         reader->is_armed = false;
     }

@@ -71,9 +71,8 @@ struct fq_held_segment {
     struct fq_segment *segment; /* pinned; NULL: free */
     struct fq_window *window;
     uint64_t id;
-    unsigned opens;    /* segment_opens answered with it and not closed yet */
+    uint64_t order;    /* of opening */
     int64_t cut_at_us; /* INT64_MAX: not retiring */
-    uint8_t token[FQ_TOKEN_BYTES];
 };
 
 struct fq_remote_reader {
@@ -85,6 +84,7 @@ struct fq_remote_reader {
     int64_t armed_offset;
     bool is_wake_due; /* the notify is to be posted */
     unsigned held_count;
+    uint64_t opened; /* segments, so far */
     struct fq_held_segment held[FQ_READER_SEGMENTS_MAX];
 };
 

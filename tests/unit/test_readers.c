@@ -179,16 +179,19 @@ static bool mapped_bytes_stay(enum giving_back how)
 {
     enum { LOOK_BYTES = 4096 };
     struct fq_segment_open_answer segment;
-    struct fq_remote *remote;
+    struct fq_remote *again, *remote;
     uint8_t out[64], before[LOOK_BYTES];
     int64_t start;
     struct fq_reader_open_answer reader = must_open_reader();
     struct fq_slot_ref ref = {.slot = reader.reader};
     fill(4);
     cr_assert_eq(raw_segment_open(&c, reader.reader, 0, &segment, &err), 0);
+    cr_assert_eq(fq_remote_open(c.conn, segment.token, FQ_RIGHT_READ, &again, &err), 0, "%s",
+                 err.text);
     cr_assert_eq(raw_segment_open(&c, reader.reader, 0, &segment, &err), 0);
     cr_assert_eq(fq_remote_open(c.conn, segment.token, FQ_RIGHT_READ, &remote, &err), 0, "%s",
                  err.text);
+    fq_remote_close(again);
     const uint8_t *map = (const uint8_t *)fq_remote_map(remote) + segment.window_offset;
     memcpy(before, map, LOOK_BYTES);
     cr_assert_eq(raw_trim(&c, "t", 0, 6, &start, &err), 0, "%s", err.text);
