@@ -18,14 +18,13 @@ static int take_if_prefix(void *context, const struct fq_meta_key *key, const vo
     (void)length;
     struct prefix_search *search = context;
     search->found = *key;
-    search->is_found =
-        memcmp(&key->topic_id, search->topic_id, sizeof key->topic_id) == 0 &&
-        (search->partition == UINT32_MAX || key->partition == search->partition);
+    search->is_found = memcmp(&key->topic_id, search->topic_id, sizeof key->topic_id) == 0 &&
+                       (search->partition == UINT32_MAX || key->partition == search->partition);
     return 1;
 }
 
-int fq_meta_remove_all(struct fq_meta *meta, enum fq_meta_table table, const struct fq_uuid *topic_id,
-                       uint32_t partition)
+int fq_meta_remove_all(struct fq_meta *meta, enum fq_meta_table table,
+                       const struct fq_uuid *topic_id, uint32_t partition)
 {
     struct fq_meta_key from = {.topic_id = *topic_id,
                                .partition = partition == UINT32_MAX ? 0 : partition};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A skip list ordered by (table, topic id, partition, node). Nodes that a transaction adds stay in the
- * list until it ends; one that it removes stays too, without a value. So abort only puts values back.
+ * A skip list ordered by (table, topic id, partition, node). Nodes that a transaction adds stay in
+ * the list until it ends; one that it removes stays too, without a value. So abort only puts values
+ * back.
  */
 #include "storage/meta_index.h"
 

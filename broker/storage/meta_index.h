@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The volatile part that both meta implementations share: all keys of all tables in one ordered list,
- * with a journal of what the transaction under way has changed, so that an abort needs no memory.
+ * The volatile part that both meta implementations share: all keys of all tables in one ordered
+ * list, with a journal of what the transaction under way has changed, so that an abort needs no
+ * memory.
  *
  * Values are owned by the implementation; the index knows a pointer, a length and a handle.
  */
@@ -18,28 +19,29 @@
 struct fq_meta_value {
     const void *bytes;
     size_t length;
-    uint64_t handle;   /* the implementation's; 0: no value */
+    uint64_t handle; /* the implementation's; 0: no value */
 };
 
 struct fq_meta_node;
 
 struct fq_meta_change {
     struct fq_meta_node *node;
-    struct fq_meta_value before;  /* the transaction */
+    struct fq_meta_value before; /* the transaction */
 };
 
 #define FQ_META_INDEX_HEIGHT 20u
 
 struct fq_meta_index {
     struct fq_meta_node *heads[FQ_META_INDEX_HEIGHT];
-    size_t count;                 /* nodes */
-    struct fq_prng prng;          /* heights; seeded alike in every run */
+    size_t count;        /* nodes */
+    struct fq_prng prng; /* heights; seeded alike in every run */
     struct fq_meta_change *journal;
     size_t journal_count, journal_capacity;
 };
 
 void fq_meta_index_init(struct fq_meta_index *index);
-/* The journal must be empty (commit or abort came first). `release` (may be NULL) gets every value. */
+/* The journal must be empty (commit or abort came first). `release` (may be NULL) gets every value.
+ */
 void fq_meta_index_fini(struct fq_meta_index *index,
                         void (*release)(void *context, const struct fq_meta_value *value),
                         void *context);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The in-memory twin of meta.pool: the same results for the same calls, nothing survives close. A value's
- * handle is its own address.
+ * The in-memory twin of meta.pool: the same results for the same calls, nothing survives close. A
+ * value's handle is its own address.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meta.pool on libpmemobj. A put allocates a new object with the value and frees the former one, in the
- * transaction under way; nothing is changed in place. libpmemobj undoes a transaction that did not
- * commit when the pool is next opened; the volatile index undoes it through its journal.
+ * meta.pool on libpmemobj. A put allocates a new object with the value and frees the former one, in
+ * the transaction under way; nothing is changed in place. libpmemobj undoes a transaction that did
+ * not commit when the pool is next opened; the volatile index undoes it through its journal.
  *
- * Calendars, which can be had again from the log and would grow to any size, get a third of the pool at most.
+ * Calendars, which can be had again from the log and would grow to any size, get a third of the
+ * pool at most.
  *
- * Failure: an allocation that does not fit is NO_SPACE, the transaction can then only be aborted, and
- * the pool is as before it. A value whose checksum fails is CORRUPT. libpmemobj aborts the process
- * when an msync fails.
+ * Failure: an allocation that does not fit is NO_SPACE, the transaction can then only be aborted,
+ * and the pool is as before it. A value whose checksum fails is CORRUPT. libpmemobj aborts the
+ * process when an msync fails.
  *
  * The housekeeper's thread: libpmemobj's transactions belong to the thread that begins them.
  */
@@ -27,9 +28,9 @@ struct pmem_meta {
     PMEMobjpool *pool;
     uint64_t pool_uuid_lo;
     bool in_transaction, has_failed;
-    bool has_log;                    /* the transaction uses the log's reserve */
-    uint64_t calendar_bytes;         /* of the pool, taken by calendars; the transaction's share: */
-    uint64_t calendar_delta;         /* modulo 2^64 */
+    bool has_log;            /* the transaction uses the log's reserve */
+    uint64_t calendar_bytes; /* of the pool, taken by calendars; the transaction's share: */
+    uint64_t calendar_delta; /* modulo 2^64 */
     uint64_t calendar_bytes_max;
     uint64_t count_delta, sum_delta; /* of the transaction, modulo 2^64: what the root will say */
 };
@@ -144,7 +145,8 @@ static uint64_t calendar_share(const struct fq_meta_pool_entry *entry, PMEMoid o
     return entry->table == FQ_META_CALENDAR ? pmemobj_alloc_usable_size(oid) : 0;
 }
 
-/* Removing must not fail for want of room: what the removal has to note then goes into the reserve. */
+/* Removing must not fail for want of room: what the removal has to note then goes into the reserve.
+ */
 static int free_entry(struct pmem_meta *m, PMEMoid oid)
 {
     int errnum = pmemobj_tx_xfree(oid, POBJ_XFREE_NO_ABORT);
@@ -399,8 +401,8 @@ int fq_meta_open_pmem(const char *path, size_t bytes, struct fq_meta **ret, stru
 {
     if (bytes < FQ_LIMIT_META_POOL_BYTES_MIN) {
         return fq_err_set(err, FLASHQ_ERR_INVALID,
-                          "%s: %zu bytes asked for, FQ_LIMIT_META_POOL_BYTES_MIN is %u", path, bytes,
-                          FQ_LIMIT_META_POOL_BYTES_MIN);
+                          "%s: %zu bytes asked for, FQ_LIMIT_META_POOL_BYTES_MIN is %u", path,
+                          bytes, FQ_LIMIT_META_POOL_BYTES_MIN);
     }
     struct pmem_meta *m = create();
     if (!m) {

@@ -2,13 +2,14 @@
 /*
  * Making, looking at and opening the pool file.
  *
- * libpmemobj trusts the bytes that it maps: a damaged heap can send it into a bad access, an endless walk
- * or abort(). So a child process opens an existing pool first, walks everything the broker will walk and
- * ends with a verdict; whatever kills it counts as damage. The child's recovery of an interrupted
- * transaction is the same that the broker would do, and doing it twice changes nothing.
+ * libpmemobj trusts the bytes that it maps: a damaged heap can send it into a bad access, an
+ * endless walk or abort(). So a child process opens an existing pool first, walks everything the
+ * broker will walk and ends with a verdict; whatever kills it counts as damage. The child's
+ * recovery of an interrupted transaction is the same that the broker would do, and doing it twice
+ * changes nothing.
  *
- * Errors that do not come from the file's bytes (no memory, no permission, in use) are never taken for
- * damage.
+ * Errors that do not come from the file's bytes (no memory, no permission, in use) are never taken
+ * for damage.
  */
 #include "storage/meta_pmem_pool.h"
 
@@ -282,8 +283,8 @@ int fq_meta_pool_create(const char *path, size_t bytes, PMEMobjpool **ret, struc
     char making[FQ_LIMIT_PATH_BYTES];
     int length = snprintf(making, sizeof making, "%s.new", path);
     if (length < 0 || (size_t)length >= sizeof making) {
-        return fq_err_set(err, FLASHQ_ERR_TOO_LARGE, "%s: longer than FQ_LIMIT_PATH_BYTES, %d", path,
-                          FQ_LIMIT_PATH_BYTES);
+        return fq_err_set(err, FLASHQ_ERR_TOO_LARGE, "%s: longer than FQ_LIMIT_PATH_BYTES, %d",
+                          path, FQ_LIMIT_PATH_BYTES);
     }
     if (unlink(making) < 0 && errno != ENOENT) {
         return fq_err_errno(err, fq_err_from_errno(errno), errno, "%s: unlink", making);

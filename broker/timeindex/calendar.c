@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changing the calendar of a partition in meta.pool. What it claims, for its marks (S1, O1), (S2, O2), ...
- * with S strictly and O not strictly increasing:
+ * Changing the calendar of a partition in meta.pool. What it claims, for its marks (S1, O1), (S2,
+ * O2), ... with S strictly and O not strictly increasing:
  *
  *   no record in [complete_from, Oi) is of a second > S(i-1)           (and none at all for i = 1)
  *   no record in [complete_from, complete_to) is of a second > S(last)
  *
- * apply keeps it by passing over marks of a second that is reached already and by moving a mark up to
- * the former complete_to, which the second claim allows. truncate and trim take marks away at either
- * end, which the claims allow too: at the front because complete_from moves up to the first mark left.
+ * apply keeps it by passing over marks of a second that is reached already and by moving a mark up
+ * to the former complete_to, which the second claim allows. truncate and trim take marks away at
+ * either end, which the claims allow too: at the front because complete_from moves up to the first
+ * mark left.
  *
  * Everything happens within the caller's transaction: a failure leaves nothing half done once the
  * caller has aborted. The housekeeper's thread.
@@ -74,9 +75,9 @@ static int cursor_next(struct cursor *cursor)
 static int cursor_offset(const struct cursor *cursor, int64_t *ret)
 {
     struct fq_calendar_minute node;
-    int r = fq_calendar_minute_get(
-        cursor->meta, cursor->partition,
-        fq_calendar_minute_of(cursor->day, cursor->hour, cursor->minute), &node);
+    int r = fq_calendar_minute_get(cursor->meta, cursor->partition,
+                                   fq_calendar_minute_of(cursor->day, cursor->hour, cursor->minute),
+                                   &node);
     if (r == 0) {
         *ret = node.offsets[__builtin_ctzll(node.seconds)];
     }

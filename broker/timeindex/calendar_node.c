@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Codec and keys of the calendar's nodes. Values come from meta.pool with their checksum confirmed; what
- * they say is checked all the same, so that a node of another layout is CORRUPT and never an index
- * out of bounds.
+ * Codec and keys of the calendar's nodes. Values come from meta.pool with their checksum confirmed;
+ * what they say is checked all the same, so that a node of another layout is CORRUPT and never an
+ * index out of bounds.
  */
 #include "timeindex/calendar_node.h"
 
@@ -13,12 +13,12 @@
 
 enum { ROOT_VERSION = 1 };
 
-/* Node numbers: kind in the top byte, then the day or minute, moved up so that it is never negative.
- * |minute| < 2^48 for any int64 of milliseconds. */
-#define KIND_DAY (UINT64_C(1) << 56)
+/* Node numbers: kind in the top byte, then the day or minute, moved up so that it is never
+ * negative. |minute| < 2^48 for any int64 of milliseconds. */
+#define KIND_DAY    (UINT64_C(1) << 56)
 #define KIND_MINUTE (UINT64_C(2) << 56)
-#define KIND_MASK (UINT64_C(255) << 56)
-#define BIAS (INT64_C(1) << 50)
+#define KIND_MASK   (UINT64_C(255) << 56)
+#define BIAS        (INT64_C(1) << 50)
 
 static int64_t floor_div(int64_t value, int64_t by)
 {
@@ -151,8 +151,8 @@ int fq_calendar_day_get(struct fq_meta *meta, const struct fq_meta_key *partitio
     return code < 0 ? code : decode_day(&r, ret);
 }
 
-int fq_calendar_minute_get(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t minute,
-                           struct fq_calendar_minute *ret)
+int fq_calendar_minute_get(struct fq_meta *meta, const struct fq_meta_key *partition,
+                           int64_t minute, struct fq_calendar_minute *ret)
 {
     const struct fq_meta_key key = fq_calendar_minute_key(partition, minute);
     struct fq_reader r;
@@ -254,8 +254,9 @@ int fq_calendar_day_put(struct fq_meta *meta, const struct fq_meta_key *partitio
     return put(meta, &key, &w, err);
 }
 
-int fq_calendar_minute_put(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t minute,
-                           const struct fq_calendar_minute *node, struct fq_err *err)
+int fq_calendar_minute_put(struct fq_meta *meta, const struct fq_meta_key *partition,
+                           int64_t minute, const struct fq_calendar_minute *node,
+                           struct fq_err *err)
 {
     const struct fq_meta_key key = fq_calendar_minute_key(partition, minute);
     if (node->seconds == 0) {

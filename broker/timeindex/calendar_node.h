@@ -43,12 +43,12 @@ struct fq_calendar_day {
 
 struct fq_calendar_minute {
     uint64_t seconds;
-    int64_t offsets[FQ_CALENDAR_SECONDS]; /* by second of the minute; meaningful where the bit is set */
+    int64_t offsets[FQ_CALENDAR_SECONDS]; /* by second of the minute; where the bit is set */
 };
 
 /* Where a second lies. Floor divisions, so that every int64 timestamp has its place. */
 struct fq_calendar_place {
-    int64_t day, minute;              /* since the epoch */
+    int64_t day, minute; /* since the epoch */
     unsigned hour_of_day, minute_of_hour, second_of_minute;
 };
 struct fq_calendar_place fq_calendar_place_of(int64_t second);
@@ -68,8 +68,8 @@ int fq_calendar_root_get(struct fq_meta *meta, const struct fq_meta_key *partiti
                          struct fq_calendar_root *ret);
 int fq_calendar_day_get(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t day,
                         struct fq_calendar_day *ret);
-int fq_calendar_minute_get(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t minute,
-                           struct fq_calendar_minute *ret);
+int fq_calendar_minute_get(struct fq_meta *meta, const struct fq_meta_key *partition,
+                           int64_t minute, struct fq_calendar_minute *ret);
 /* The first day node at or after `day`. */
 int fq_calendar_day_from(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t day,
                          int64_t *ret_day, struct fq_calendar_day *ret);
@@ -79,8 +79,9 @@ int fq_calendar_root_put(struct fq_meta *meta, const struct fq_meta_key *partiti
 /* A node without marks is removed instead. */
 int fq_calendar_day_put(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t day,
                         const struct fq_calendar_day *node, struct fq_err *err);
-int fq_calendar_minute_put(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t minute,
-                           const struct fq_calendar_minute *node, struct fq_err *err);
+int fq_calendar_minute_put(struct fq_meta *meta, const struct fq_meta_key *partition,
+                           int64_t minute, const struct fq_calendar_minute *node,
+                           struct fq_err *err);
 
 /* The first set minute at or after (hour, minute); false: none in this day. */
 bool fq_calendar_day_next(const struct fq_calendar_day *node, unsigned hour, unsigned minute,

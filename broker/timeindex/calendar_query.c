@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Asking the calendar: the mark with the smallest second at or above the query's. By the claims in
- * calendar.c no record from complete_from up to that mark's offset is of the query's second or a later
- * one, so none is late enough. Without such a mark the same holds up to complete_to.
+ * calendar.c no record from complete_from up to that mark's offset is of the query's second or a
+ * later one, so none is late enough. Without such a mark the same holds up to complete_to.
  */
 #include "timeindex/calendar_node.h"
 #include "timeindex/timeindex.h"
@@ -73,8 +73,8 @@ static int find_mark(struct fq_meta *meta, const struct fq_meta_key *partition,
     return r < 0 ? FLASHQ_ERR_CORRUPT : 0;
 }
 
-int fq_calendar_query(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t timestamp_ms,
-                      struct fq_calendar_answer *ret)
+int fq_calendar_query(struct fq_meta *meta, const struct fq_meta_key *partition,
+                      int64_t timestamp_ms, struct fq_calendar_answer *ret)
 {
     struct fq_calendar_root root;
     *ret = (struct fq_calendar_answer){.nodes = 1};

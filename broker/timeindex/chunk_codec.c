@@ -114,8 +114,8 @@ static int check_header(struct fq_reader *r, const struct expected *expected, si
     }
     uint32_t version = fq_read_u32(r);
     if (version != VERSION) {
-        return fq_err_set(err, FLASHQ_ERR_VERSION, "index: version %" PRIu32 ", known is %d", version,
-                          VERSION);
+        return fq_err_set(err, FLASHQ_ERR_VERSION, "index: version %" PRIu32 ", known is %d",
+                          version, VERSION);
     }
     uint32_t partition = fq_read_u32(r);
     const uint8_t *topic_id = fq_read_bytes(r, FQ_UUID_BYTES);
@@ -168,8 +168,8 @@ static int read_entries(struct fq_reader *r, const struct expected *expected, si
 }
 
 int fq_chunks_load(struct fq_chunks *chunks, const struct fq_uuid *topic_id, uint32_t partition,
-                   int64_t segment_base, int64_t segment_end, uint64_t data_bytes, const void *bytes,
-                   size_t length, struct fq_err *err)
+                   int64_t segment_base, int64_t segment_end, uint64_t data_bytes,
+                   const void *bytes, size_t length, struct fq_err *err)
 {
     const struct expected expected = {topic_id, partition, segment_base, segment_end, data_bytes};
     if (segment_base <= chunks->last_batch_offset) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finding chunks: by offset (binary search over segments, then entries) and by time (max-trees). Every
- * probe of a binary search and every tree group looked at counts as a node visited.
+ * Finding chunks: by offset (binary search over segments, then entries) and by time (max-trees).
+ * Every probe of a binary search and every tree group looked at counts as a node visited.
  */
 #include "timeindex/chunk_table.h"
 

@@ -11,21 +11,21 @@
 #include "timeindex/timeindex.h"
 
 struct fq_chunk_segment {
-    int64_t base_offset;        /* of the segment */
+    int64_t base_offset; /* of the segment */
     struct fq_chunk *entries;
-    size_t count, capacity;     /* count > 0 once it is in the table */
-    struct fq_maxtree maxima;   /* of the entries */
-    uint64_t data_end;          /* position behind the last batch */
-    bool is_blurred;            /* a chunk of it covers another segment's batches too, or the first
-                                   batches are covered elsewhere: not to be encoded */
+    size_t count, capacity;   /* count > 0 once it is in the table */
+    struct fq_maxtree maxima; /* of the entries */
+    uint64_t data_end;        /* position behind the last batch */
+    bool is_blurred;          /* a chunk of it covers another segment's batches too, or the first
+                                 batches are covered elsewhere: not to be encoded */
 };
 
 struct fq_chunks {
     struct fq_chunk_segment **segments; /* by base offset; no two alike */
     size_t count, capacity;
-    struct fq_maxtree maxima;           /* of the segments */
-    struct fq_chunk_segment *spare;     /* for the next roll; count > 0 or a spare: always */
-    int64_t last_batch_offset;          /* base of the last batch; -1: none */
+    struct fq_maxtree maxima;       /* of the segments */
+    struct fq_chunk_segment *spare; /* for the next roll; count > 0 or a spare: always */
+    int64_t last_batch_offset;      /* base of the last batch; -1: none */
 };
 
 /* A segment without entries, with room for `capacity`; NULL: no memory. */

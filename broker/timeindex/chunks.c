@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of chunks of one partition: per segment an array of entries with a max-tree over it, and a
- * max-tree over the segments. The last entry of the last segment is open: batches widen it until it
- * would pass 64 KiB.
+ * The table of chunks of one partition: per segment an array of entries with a max-tree over it,
+ * and a max-tree over the segments. The last entry of the last segment is open: batches widen it
+ * until it would pass 64 KiB.
  *
- * Out of reserve: where a new entry or segment cannot be had, the last entry covers the new batch too.
- * An entry covers the offsets from its base to the next entry's, whatever segment they lie in, so
- * queries stay exact; the segments concerned are blurred, which keeps them from being encoded.
+ * Out of reserve: where a new entry or segment cannot be had, the last entry covers the new batch
+ * too. An entry covers the offsets from its base to the next entry's, whatever segment they lie in,
+ * so queries stay exact; the segments concerned are blurred, which keeps them from being encoded.
  *
  * The shard's thread.
  */
@@ -199,8 +199,8 @@ static void widen(struct fq_chunks *chunks, int64_t min_timestamp, int64_t max_t
 }
 
 /* The first batch of a segment: the spare takes it, if there is one. */
-static void add_segment(struct fq_chunks *chunks, int64_t segment_base, const struct fq_chunk *chunk,
-                        uint64_t bytes)
+static void add_segment(struct fq_chunks *chunks, int64_t segment_base,
+                        const struct fq_chunk *chunk, uint64_t bytes)
 {
     if (!chunks->spare || chunks->count == chunks->capacity) {
         assert(chunks->count > 0);

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From chunks to marks. A chunk that raises the running maximum to a new second gives the mark (second,
- * base offset of the chunk): below that offset nothing had reached the second. A mark may come with a
- * lower offset or of a second that the calendar has already, after a restart or a cut; both are harmless
- * (fq_calendar_apply).
+ * From chunks to marks. A chunk that raises the running maximum to a new second gives the mark
+ * (second, base offset of the chunk): below that offset nothing had reached the second. A mark may
+ * come with a lower offset or of a second that the calendar has already, after a restart or a cut;
+ * both are harmless (fq_calendar_apply).
  *
- * The last chunk still grows and is left out: a mark costs the housekeeper a transaction (on a disk: several
- * msyncs), so there is at most one for every 64 KiB that was written, not one a second for every partition
- * that gets a record now and then. What lies in the last chunk is found without the calendar.
+ * The last chunk still grows and is left out: a mark costs the housekeeper a transaction (on a
+ * disk: several msyncs), so there is at most one for every 64 KiB that was written, not one a
+ * second for every partition that gets a record now and then. What lies in the last chunk is found
+ * without the calendar.
  *
  * The shard's thread; never blocks, never allocates.
  */
 #include "timeindex/chunk_table.h"
 
-enum { CHUNKS_PER_ADVANCE = 256 }; /* complete_to is told at least this often when there are no marks */
+/* complete_to is told at least this often when there are no marks. */
+enum { CHUNKS_PER_ADVANCE = 256 };
 
 void fq_calendar_feeder_init(struct fq_calendar_feeder *feeder, int64_t complete_to)
 {
@@ -23,8 +25,8 @@ void fq_calendar_feeder_init(struct fq_calendar_feeder *feeder, int64_t complete
     feeder->chunks_unsaid = 0;
 }
 
-bool fq_calendar_feeder_add(struct fq_calendar_feeder *feeder, int64_t offset, int64_t max_timestamp,
-                            struct fq_calendar_mark *ret)
+bool fq_calendar_feeder_add(struct fq_calendar_feeder *feeder, int64_t offset,
+                            int64_t max_timestamp, struct fq_calendar_mark *ret)
 {
     int64_t second = fq_calendar_second(max_timestamp);
     if (second <= feeder->second) {
@@ -72,8 +74,8 @@ int fq_calendar_feeder_step(struct fq_calendar_feeder *feeder, const struct fq_c
         }
         struct fq_calendar_feeder next = *feeder;
         struct fq_calendar_mark mark;
-        bool has_mark = fq_calendar_feeder_add(&next, hit.chunk.base_offset, hit.chunk.max_timestamp,
-                                               &mark);
+        bool has_mark =
+            fq_calendar_feeder_add(&next, hit.chunk.base_offset, hit.chunk.max_timestamp, &mark);
         next.next_offset = hit.end_offset;
         next.chunks_unsaid++;
         if (has_mark || next.chunks_unsaid >= CHUNKS_PER_ADVANCE) {

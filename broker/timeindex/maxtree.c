@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Level k + 1 holds one maximum for each group of 32 of level k, the last group perhaps not full. All
- * levels are laid out for the capacity, so that a push touches one value per level and never allocates.
+ * Level k + 1 holds one maximum for each group of 32 of level k, the last group perhaps not full.
+ * All levels are laid out for the capacity, so that a push touches one value per level and never
+ * allocates.
  */
 #include "timeindex/maxtree.h"
 

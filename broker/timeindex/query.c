@@ -2,15 +2,15 @@
 /*
  * The whole query, for records in [start, end) with start = max(from_offset, log_start):
  *
- *   1. The calendar's hint, if it reaches back to start, is rounded down to the chunk that holds it.
- *      The max-tree confirms it: no chunk in [start, that chunk) is late enough. If there is one, the
- *      calendar is wrong, and that chunk is the place to go on from.
+ *   1. The calendar's hint, if it reaches back to start, is rounded down to the chunk that holds
+ *      it. The max-tree confirms it: no chunk in [start, that chunk) is late enough. If there is
+ *      one, the calendar is wrong, and that chunk is the place to go on from.
  *   2. The max-tree gives the first chunk that is late enough from there on.
- *   3. The chunk is scanned from start on. Nothing in it: the late record lies below start (or is not
- *      visible yet), which only the chunk that holds start can do; go on behind it.
+ *   3. The chunk is scanned from start on. Nothing in it: the late record lies below start (or is
+ *      not visible yet), which only the chunk that holds start can do; go on behind it.
  *
- * The answer depends on chunks and log alone. The shard's thread; reads mapped memory, no calls that
- * block.
+ * The answer depends on chunks and log alone. The shard's thread; reads mapped memory, no calls
+ * that block.
  */
 #include <inttypes.h>
 
@@ -127,14 +127,16 @@ int fq_timeindex_query(const struct fq_timeindex_query *query, struct fq_timeind
     struct fq_chunk_hit hit;
     while (fq_chunks_search(query->chunks, from, query->end, query->timestamp_ms, &hit,
                             &ret->answer.cost_nodes)) {
-        int64_t scan_from = hit.chunk.base_offset > search.start ? hit.chunk.base_offset : search.start;
+        int64_t scan_from =
+            hit.chunk.base_offset > search.start ? hit.chunk.base_offset : search.start;
         int64_t scan_to = hit.end_offset < query->end ? hit.end_offset : query->end;
         ret->chunks_scanned++;
         if (scan_from < scan_to) {
             int r = query->scan(query->scan_context, scan_from, scan_to, hit.segment_base,
                                 hit.chunk.position, scan_batch, &search);
             if (r < 0) {
-                return fq_err_set(err, r, "time query: cannot read the log from offset %" PRId64 " on",
+                return fq_err_set(err, r,
+                                  "time query: cannot read the log from offset %" PRId64 " on",
                                   scan_from);
             }
         }

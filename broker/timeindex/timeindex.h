@@ -4,12 +4,13 @@
  * [log start, end) in offset order would find it, for any order of timestamps.
  *
  * Levels: calendar (day -> hour -> minute -> second; a second says below which offset the running
- * maximum of timestamps had not reached it; in meta.pool, owned by the housekeeper), chunks per segment
- * (64 KiB of log or one batch: offset, position, min, max), a max-tree over segments and chunks, then a
- * scan of one chunk. README.md has the argument for exactness and the bound on the cost.
+ * maximum of timestamps had not reached it; in meta.pool, owned by the housekeeper), chunks per
+ * segment (64 KiB of log or one batch: offset, position, min, max), a max-tree over segments and
+ * chunks, then a scan of one chunk. README.md has the argument for exactness and the bound on the
+ * cost.
  *
- * The chunk part (struct fq_chunks) and the feeder belong to the partition's shard. The calendar part
- * belongs to the housekeeper; the shard feeds it with marks through a ring and asks it through
+ * The chunk part (struct fq_chunks) and the feeder belong to the partition's shard. The calendar
+ * part belongs to the housekeeper; the shard feeds it with marks through a ring and asks it through
  * another. What the calendar answers is a hint that the max-tree has to confirm: a calendar that is
  * stale, damaged or missing costs time and never correctness.
  */
@@ -27,31 +28,32 @@
 
 /* ---- chunks: shard side -------------------------------------------------------------------- */
 
-struct fq_chunk {               /* 32 bytes on media, sealed segments' `.index` files */
-    int64_t base_offset;        /* of its first batch */
-    uint64_t position;          /* of that batch in the segment's data */
+struct fq_chunk {        /* 32 bytes on media, sealed segments' `.index` files */
+    int64_t base_offset; /* of its first batch */
+    uint64_t position;   /* of that batch in the segment's data */
     int64_t min_timestamp, max_timestamp;
 };
 
-struct fq_chunks;               /* all segments of one partition */
+struct fq_chunks; /* all segments of one partition */
 
 int fq_chunks_create(struct fq_chunks **ret);
 void fq_chunks_destroy(struct fq_chunks *chunks); /* NULL is fine */
 
 /* One call per appended batch, in order. At most one insert per 64 KiB chunk. `segment_base` is the
  * base offset of its segment. Never fails, allocates or blocks: memory is reserved ahead by
- * fq_chunks_reserve (off the path); when it has run out the last chunk grows coarser instead (queries
- * stay exact, they scan more; such a segment cannot be encoded). */
+ * fq_chunks_reserve (off the path); when it has run out the last chunk grows coarser instead
+ * (queries stay exact, they scan more; such a segment cannot be encoded). */
 void fq_chunks_add(struct fq_chunks *chunks, int64_t segment_base, int64_t base_offset,
                    uint64_t position, uint64_t bytes, int64_t min_timestamp, int64_t max_timestamp);
 /* 0 or NO_MEMORY (what is there stays usable). */
 int fq_chunks_reserve(struct fq_chunks *chunks);
 bool fq_chunks_wants_reserve(const struct fq_chunks *chunks);
 
-/* Drops segments wholly below `log_start` (an offset); entries of the segment that holds it stay. */
+/* Drops segments wholly below `log_start` (an offset); entries of the segment that holds it stay.
+ */
 void fq_chunks_trim(struct fq_chunks *chunks, int64_t log_start);
-/* Drops every chunk that has or may have batches at or above `offset`. Returns the offset below which
- * everything is still covered: the caller adds the batches of [that, offset) again. */
+/* Drops every chunk that has or may have batches at or above `offset`. Returns the offset below
+ * which everything is still covered: the caller adds the batches of [that, offset) again. */
 int64_t fq_chunks_truncate(struct fq_chunks *chunks, int64_t offset);
 
 size_t fq_chunks_count(const struct fq_chunks *chunks);
@@ -67,8 +69,8 @@ bool fq_chunks_locate(const struct fq_chunks *chunks, int64_t offset, int64_t *r
 struct fq_chunk_hit {
     int64_t segment_base;
     struct fq_chunk chunk;
-    int64_t end_offset;         /* the next chunk's base offset; INT64_MAX: it is the last */
-    uint64_t end_position;      /* where the next chunk of the segment begins; UINT64_MAX: the last */
+    int64_t end_offset;    /* the next chunk's base offset; INT64_MAX: it is the last */
+    uint64_t end_position; /* where the next chunk of the segment begins; UINT64_MAX: the last */
 };
 /* The first chunk that has batches in [from_offset, to_offset) and max >= timestamp (a chunk that
  * only ends above from_offset counts). O(log n): adds the tree nodes visited to *inout_nodes. */
@@ -81,20 +83,20 @@ bool fq_chunks_search(const struct fq_chunks *chunks, int64_t from_offset, int64
 size_t fq_chunks_encoded_bytes(const struct fq_chunks *chunks, int64_t segment_base);
 int fq_chunks_encode(const struct fq_chunks *chunks, const struct fq_uuid *topic_id,
                      uint32_t partition, int64_t segment_base, void *out, size_t out_bytes);
-/* Appends a sealed segment behind those that are there. Checks everything that can be checked without
- * the log: CORRUPT, VERSION, INVALID (not behind the last segment), NO_MEMORY; nothing is changed then.
- * `segment_end` and `data_bytes` are what the log says about the segment. */
+/* Appends a sealed segment behind those that are there. Checks everything that can be checked
+ * without the log: CORRUPT, VERSION, INVALID (not behind the last segment), NO_MEMORY; nothing is
+ * changed then. `segment_end` and `data_bytes` are what the log says about the segment. */
 int fq_chunks_load(struct fq_chunks *chunks, const struct fq_uuid *topic_id, uint32_t partition,
-                   int64_t segment_base, int64_t segment_end, uint64_t data_bytes, const void *bytes,
-                   size_t length, struct fq_err *err);
+                   int64_t segment_base, int64_t segment_end, uint64_t data_bytes,
+                   const void *bytes, size_t length, struct fq_err *err);
 
 /* ---- feeder: shard side -------------------------------------------------------------------- */
 
 /* No record below `offset`, as far back as the calendar goes, is of a second >= `second`, unless an
- * earlier mark says so: the running maximum reaches `second` at or after `offset`. Offsets are bases of
- * chunks (or batches): a query scans a whole chunk anyway. */
+ * earlier mark says so: the running maximum reaches `second` at or after `offset`. Offsets are
+ * bases of chunks (or batches): a query scans a whole chunk anyway. */
 struct fq_calendar_mark {
-    int64_t second;             /* floor(timestamp / 1000) */
+    int64_t second; /* floor(timestamp / 1000) */
     int64_t offset;
 };
 
@@ -103,36 +105,36 @@ int64_t fq_calendar_second(int64_t timestamp_ms);
 
 /* Turns running maxima into marks. */
 struct fq_calendar_feeder {
-    int64_t next_offset;        /* everything below was considered */
-    int64_t second;             /* of the running maximum; INT64_MIN: none yet */
-    int64_t mark_offset;        /* of the last mark; INT64_MIN: none known */
-    uint32_t chunks_unsaid;     /* considered since complete_to was last handed over */
+    int64_t next_offset;    /* everything below was considered */
+    int64_t second;         /* of the running maximum; INT64_MIN: none yet */
+    int64_t mark_offset;    /* of the last mark; INT64_MIN: none known */
+    uint32_t chunks_unsaid; /* considered since complete_to was last handed over */
 };
 
-/* `complete_to` is the calendar's (0: empty). The seconds before it need not be known: marks of a second
- * that the calendar has are passed over by fq_calendar_apply. Also after a truncation, with the
- * offset of the cut. */
+/* `complete_to` is the calendar's (0: empty). The seconds before it need not be known: marks of a
+ * second that the calendar has are passed over by fq_calendar_apply. Also after a truncation, with
+ * the offset of the cut. */
 void fq_calendar_feeder_init(struct fq_calendar_feeder *feeder, int64_t complete_to);
 
-/* After a trim (and after its cut was handed over): when the record that made the running maximum is
- * gone, the maximum starts again at the log start; fq_calendar_trim forgets it too. So one record far
- * in the future does not keep the calendar empty for ever. */
+/* After a trim (and after its cut was handed over): when the record that made the running maximum
+ * is gone, the maximum starts again at the log start; fq_calendar_trim forgets it too. So one
+ * record far in the future does not keep the calendar empty for ever. */
 void fq_calendar_feeder_trim(struct fq_calendar_feeder *feeder, int64_t log_start);
 
-/* One batch (or chunk). true: *ret is a mark to hand over. When it cannot be handed over, the feeder
- * must be put back to what it was (it is a small struct: copy it before). */
-bool fq_calendar_feeder_add(struct fq_calendar_feeder *feeder, int64_t offset, int64_t max_timestamp,
-                            struct fq_calendar_mark *ret);
+/* One batch (or chunk). true: *ret is a mark to hand over. When it cannot be handed over, the
+ * feeder must be put back to what it was (it is a small struct: copy it before). */
+bool fq_calendar_feeder_add(struct fq_calendar_feeder *feeder, int64_t offset,
+                            int64_t max_timestamp, struct fq_calendar_mark *ret);
 
 /* Hands over a mark; `mark` NULL: only complete_to has advanced. false: no room now, ask again. */
 typedef bool (*fq_calendar_emit)(void *context, const struct fq_calendar_mark *mark,
                                  int64_t complete_to);
 
 /* Feeds the calendar from the chunks: every chunk but the last that is wholly committed (below
- * `committed_end`) and not yet fed, at most `chunks_max` a call, at most one mark a chunk. Cheap when there is nothing
- * new: fit for every round. It is the live feed, the catching up after a start and the rebuilding of a
- * lost calendar in one. Returns 1 when there is more to do (chunks_max reached, or emit said no: it
- * will be asked the same again), else 0. */
+ * `committed_end`) and not yet fed, at most `chunks_max` a call, at most one mark a chunk. Cheap
+ * when there is nothing new: fit for every round. It is the live feed, the catching up after a
+ * start and the rebuilding of a lost calendar in one. Returns 1 when there is more to do
+ * (chunks_max reached, or emit said no: it will be asked the same again), else 0. */
 int fq_calendar_feeder_step(struct fq_calendar_feeder *feeder, const struct fq_chunks *chunks,
                             int64_t committed_end, unsigned chunks_max, fq_calendar_emit emit,
                             void *context);
@@ -153,8 +155,8 @@ int fq_calendar_apply(struct fq_meta *meta, const struct fq_meta_key *partition,
 /* Forgets what is at or above `offset`; complete_to comes down to it. */
 int fq_calendar_truncate(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t offset,
                          struct fq_err *err);
-/* Forgets minutes of which every mark is followed by another at or below log_start; forgets all when every
- * mark is below it. */
+/* Forgets minutes of which every mark is followed by another at or below log_start; forgets all
+ * when every mark is below it. */
 int fq_calendar_trim(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t log_start,
                      struct fq_err *err);
 /* Removes every node of the partition. */
@@ -170,22 +172,22 @@ int fq_calendar_get_state(struct fq_meta *meta, const struct fq_meta_key *partit
                           struct fq_calendar_state *ret);
 
 struct fq_calendar_answer {
-    bool found;                 /* there is a calendar and it is whole */
-    int64_t offset;             /* no record in [complete_from, offset) has timestamp >= T */
+    bool found;     /* there is a calendar and it is whole */
+    int64_t offset; /* no record in [complete_from, offset) has timestamp >= T */
     int64_t complete_from;
-    int64_t complete_to;        /* what lies beyond was not fed yet; offset is never above it */
-    uint64_t nodes;             /* nodes visited */
+    int64_t complete_to; /* what lies beyond was not fed yet; offset is never above it */
+    uint64_t nodes;      /* nodes visited */
 };
 /* 0 also when there is no calendar or it is damaged (ret->found is false). At most
  * FQ_CALENDAR_QUERY_NODES_MAX nodes, whatever the size of the log. */
 #define FQ_CALENDAR_QUERY_NODES_MAX 6
-int fq_calendar_query(struct fq_meta *meta, const struct fq_meta_key *partition, int64_t timestamp_ms,
-                      struct fq_calendar_answer *ret);
+int fq_calendar_query(struct fq_meta *meta, const struct fq_meta_key *partition,
+                      int64_t timestamp_ms, struct fq_calendar_answer *ret);
 
 /* ---- the whole query: shard side ----------------------------------------------------------- */
 
-/* Visits the batches that overlap [from_offset, to_offset) in offset order, beginning at the chunk that
- * lies at (segment_base, position): fq_log_scan_near, with context = the log. */
+/* Visits the batches that overlap [from_offset, to_offset) in offset order, beginning at the chunk
+ * that lies at (segment_base, position): fq_log_scan_near, with context = the log. */
 typedef int (*fq_timeindex_scan)(void *context, int64_t from_offset, int64_t to_offset,
                                  int64_t segment_base, uint64_t position, fq_log_visitor visitor,
                                  void *visitor_context);
@@ -195,7 +197,7 @@ struct fq_timeindex_query {
     const struct fq_calendar_answer *calendar; /* NULL: none */
     int64_t timestamp_ms;
     int64_t from_offset;
-    int64_t log_start, end;     /* what readers may see: [log_start, end) */
+    int64_t log_start, end; /* what readers may see: [log_start, end) */
     fq_timeindex_scan scan;
     void *scan_context;
 };
@@ -204,8 +206,8 @@ struct fq_timeindex_result {
     struct fq_time_query_answer answer; /* FOUND, CANDIDATE, END and the cost */
     unsigned chunks_scanned;            /* 0, 1 or 2: the one that holds from_offset may only have
                                            earlier records that are late enough */
-    bool calendar_used;                 /* its hint was confirmed and moved the start of the search */
-    bool calendar_refuted;              /* it was wrong: drop and feed it again */
+    bool calendar_used;    /* its hint was confirmed and moved the start of the search */
+    bool calendar_refuted; /* it was wrong: drop and feed it again */
 };
 
 /* 0, or what `scan` returned (negative). */
