@@ -94,7 +94,8 @@ static void ignore_answer(void *context, int status, const struct fq_msg *msg, c
     (void)context, (void)status, (void)msg, (void)text;
 }
 
-/* Tells the broker that the reader's number is not used any more. */
+/* Tells the broker that the reader's number is not used any more. A number that is still to come is closed as
+ * an unclaimed answer (client/session.c). */
 static void close_reader(struct fq_pread *reader)
 {
     struct fq_link *link = reader->hub ? fq_hub_link(reader->hub) : NULL;
@@ -115,6 +116,7 @@ static void close_reader(struct fq_pread *reader)
         fq_idmap_remove(&reader->hub->ids, reader->id, reader);
     }
     reader->is_open = reader->is_armed = reader->is_caught_up = reader->has_view = false;
+    reader->is_superseded = false;
 }
 
 /* ---- conditions ----------------------------------------------------------------------------- */
@@ -389,6 +391,16 @@ static void segment_given(struct fq_pread *reader, const struct fq_segment_open_
     reader->reported = was_told ? reported : 0;
 }
 
+/* To where the application wants to be, from READING or SEEKING. */
+static void go_to_position(struct fq_pread *reader)
+{
+    if (reader->position >= 0) {
+        ask_segment(reader, reader->position);
+    } else {
+        fq_pread_reopen(reader); /* what start and end are, opening says */
+    }
+}
+
 static void segment_opened(void *context, int status, const struct fq_msg *msg, const char *text)
 {
     struct fq_pread *reader = context;
@@ -401,7 +413,13 @@ static void segment_opened(void *context, int status, const struct fq_msg *msg, 
         status = fq_decode_segment_open_answer(msg, &answer, &err);
         text = err.text;
     }
-    if (status == 0) {
+    if (reader->is_superseded && msg) {
+        reader->is_superseded = false;
+        if (status == 0) {
+            fq_rsegment_decline(fq_hub_link(reader->hub), reader->id, &answer);
+        }
+        go_to_position(reader);
+    } else if (status == 0) {
         segment_given(reader, &answer);
     } else if (status == FLASHQ_ERR_CORRUPT && reader->is_probing) {
         if (!probe_goes_on(reader, false, -1)) {
@@ -638,16 +656,16 @@ void fq_pread_seek(struct fq_pread *reader, int64_t offset)
     reader->doubts = 0;
     reader->retry_us = 0;
     reader->position = offset;
-    if (reader->hub) {
-        fq_link_cancel(fq_hub_link(reader->hub), reader);
-    }
-    if (reader->is_open && offset >= 0 && fq_link_is_up(fq_hub_link(reader->hub)) &&
-        (reader->state == FQ_READER_READING || reader->state == FQ_READER_SEEKING)) {
-        ask_segment(reader, offset);
-    } else if (reader->state == FQ_READER_HALTED) {
+    switch (reader->state) {
+    case FQ_READER_UNROUTED:
+    case FQ_READER_LINK:
+    case FQ_READER_OPENING: break; /* the position is looked at once the reader is open */
+    case FQ_READER_SEEKING: reader->is_superseded = true; break;
+    case FQ_READER_READING: go_to_position(reader); break;
+    case FQ_READER_HALTED:
+        reader->wants_reroute |= reader->hub == NULL;
         set_state(reader, FQ_READER_LINK);
-    } else {
-        fq_pread_reopen(reader);
+        break;
     }
     fq_consumer_busy(reader->consumer, reader);
 }

@@ -109,6 +109,7 @@ struct fq_pread {
     int64_t probe_low;           /* still damaged */
     int64_t probe_high;          /* good, or the end */
     int64_t probe_step, asked_offset;
+    bool is_superseded;          /* SEEKING: a seek came; the answer under way is not the one to go on with */
 
     /* the batch being handed out */
     bool has_batch;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Links: connecting, opening the session, keeping it, coming back after it was lost. The states and their
- * invariants are in link.h.
+ * Links: connecting, keeping the connection, coming back after it was lost. The states and their invariants
+ * are in link.h; what is said over the connection is session.c's business.
  *
  * What can fail: the connection at any moment. Then requests fail, users hear on_down, and after a pause that
  * doubles up to `reconnect.backoff.max.ms` (with jitter) the next try follows, for as long as anybody needs
@@ -10,17 +10,15 @@
 #include "client/link.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "client/link_internal.h"
 #include "client/request.h"
 
-#define SOFTWARE "libflashq 0.1.0"
 #define BACKOFF_DOUBLINGS_MAX 16
 #define SETTLED_US 1000000 /* what fails sooner after it came up goes on doubling the pause */
 
@@ -38,7 +36,7 @@ static const unsigned may_follow[] = {
     [FQ_LINK_UP] = MAY(FQ_LINK_BACKOFF),
     [FQ_LINK_BACKOFF] = MAY(FQ_LINK_CONNECTING) | MAY(FQ_LINK_BACKOFF)};
 
-static void set_state(struct fq_link *link, enum fq_link_state state)
+void fq_link_set_state(struct fq_link *link, enum fq_link_state state)
 {
     assert(may_follow[link->state] & MAY(state));
     fq_debug("link to shard %u: %s -> %s", link->shard, state_names[link->state],
@@ -146,7 +144,7 @@ static int64_t backoff_us(struct fq_link *link)
     return pause / 2 + (int64_t)fq_prng_below(&link->engine->prng, (uint64_t)pause / 2 + 1);
 }
 
-static void drop_connection(struct fq_link *link, int code, const char *text)
+void fq_link_drop_connection(struct fq_link *link, int code, const char *text)
 {
     if (link->state == FQ_LINK_UP) {
         for (struct fq_chain *at = link->users.next, *next; at != &link->users; at = next) {
@@ -191,9 +189,9 @@ void fq_link_fail(struct fq_link *link, int code, const char *text)
         link->shard = FQ_SHARD_ANY;
     }
     link->is_upgrading = false;
-    drop_connection(link, code, link->last_error.text);
+    fq_link_drop_connection(link, code, link->last_error.text);
     if (link->state != FQ_LINK_BACKOFF) {
-        set_state(link, FQ_LINK_BACKOFF);
+        fq_link_set_state(link, FQ_LINK_BACKOFF);
     }
     /* A round over all endpoints counts as one failure; falling back from an upgrade as none. */
     bool is_round = link != engine->control || link->endpoint_index == 0;
@@ -239,7 +237,7 @@ static void connect_now(struct fq_link *link, int64_t now_us)
     fq_hello_encode(hello, &(struct fq_hello){.version_min = FQ_PROTOCOL_VERSION_MIN,
                                               .version_max = FQ_PROTOCOL_VERSION_MAX});
     link->open_deadline_us = now_us + engine->config.connect_timeout_ms * 1000;
-    set_state(link, FQ_LINK_CONNECTING);
+    fq_link_set_state(link, FQ_LINK_CONNECTING);
 
     struct fq_conn_box *box = calloc(1, sizeof *box);
     int code = box ? fq_engine_fabric(engine, link->endpoint.transport, &fabric, &err)
@@ -262,162 +260,7 @@ static void connect_now(struct fq_link *link, int64_t now_us)
     fq_conn_set_context(box->conn, link);
 }
 
-/* ---- the session ---------------------------------------------------------------------------- */
-
-static bool is_this_host(const struct fq_uuid *boot_id)
-{
-    char text[64] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
-    }
-    ssize_t length = read(fd, text, sizeof text - 1);
-    (void)close(fd);
-    size_t nibbles = 0;
-    uint8_t mine[FQ_UUID_BYTES] = {0};
-    for (ssize_t i = 0; i < length && nibbles < 2 * FQ_UUID_BYTES; i++) {
-        const char *digits = "0123456789abcdef", *digit = strchr(digits, text[i]);
-        if (digit && *digit) {
-            mine[nibbles / 2] = (uint8_t)(mine[nibbles / 2] << 4 | (digit - digits));
-            nibbles++;
-        }
-    }
-    return nibbles == 2 * FQ_UUID_BYTES && memcmp(mine, boot_id->bytes, FQ_UUID_BYTES) == 0;
-}
-
-/* A broker written as HOST:PORT turned out to be on this host: go on over its socket. */
-static bool begin_upgrade(struct fq_link *link, const struct fq_session_open_answer *session)
-{
-    struct fq_engine *engine = link->engine;
-    struct fq_endpoint shm = {.transport = FQ_TRANSPORT_SHM};
-    bool is_auto = link == engine->control &&
-                   engine->endpoints[link->endpoint_index].transport == FQ_TRANSPORT_AUTO;
-    if (!is_auto || link->endpoint.transport != FQ_TRANSPORT_TCP || link->no_upgrade ||
-        engine->config.transport == FQ_CHOICE_TCP || session->shm_path.length == 0 ||
-        !fq_str_copy(session->shm_path, shm.path, sizeof shm.path) ||
-        !is_this_host(&session->boot_id)) {
-        return false;
-    }
-    drop_connection(link, FLASHQ_ERR_CLOSED, "");
-    set_state(link, FQ_LINK_BACKOFF);
-    link->is_upgrading = true;
-    link->endpoint = shm;
-    link->retry_us = 0;
-    return true;
-}
-
-static void session_opened(void *context, int status, const struct fq_msg *msg, const char *text)
-{
-    struct fq_link *link = context;
-    struct fq_engine *engine = link->engine;
-    struct fq_err err = {0};
-    struct fq_session_open_answer session;
-    if (!msg && link->state != FQ_LINK_OPENING) {
-        return; /* failed already: this is its echo */
-    }
-    if (status == 0) {
-        status = fq_decode_session_open_answer(msg, &session, &err);
-    } else {
-        (void)fq_err_set(&err, status, "%s", text && text[0] ? text : fq_err_describe(status));
-    }
-    if (status == 0 && begin_upgrade(link, &session)) {
-        return;
-    }
-    if (status == 0 && engine->config.transport == FQ_CHOICE_SHM &&
-        link->endpoint.transport != FQ_TRANSPORT_SHM) {
-        status = fq_err_set(&err, FLASHQ_ERR_UNREACHABLE,
-                            "transport is shm, but the broker is on another host or has no socket");
-    }
-    if (status == 0 && session.views_count > 0) {
-        status = fq_remote_open(link->box->conn, session.views_token, FQ_RIGHT_READ, &link->views,
-                                &err);
-    }
-    if (status != 0) {
-        fq_link_fail(link, status, err.text);
-        return;
-    }
-    link->session = session;
-    (void)fq_str_copy(session.storage, link->storage, sizeof link->storage);
-    link->session.software = link->session.shm_path = link->session.storage = (struct fq_str){0};
-    link->is_upgrading = false;
-    link->up_us = engine->now_us;
-    link->broker_id = link->hello.broker_id;
-    link->shard = link->hello.shard;
-    fq_err_clear(&link->last_error);
-    set_state(link, FQ_LINK_UP);
-    for (struct fq_chain *at = link->users.next, *next; at != &link->users; at = next) {
-        next = at->next;
-        struct fq_link_user *user = fq_chain_item(at, struct fq_link_user, node);
-        user->ops->on_up(user);
-    }
-    fq_engine_progress(engine);
-}
-
-static void connected(struct fq_link *link, const struct fq_event *event)
-{
-    uint8_t buffer[1024];
-    struct fq_err err = {0};
-    struct fq_client_config *config = &link->engine->config;
-    if (fq_hello_reply_decode(event->data, event->length, &link->hello, &err) != 0) {
-        fq_link_fail(link, FLASHQ_ERR_PROTOCOL, err.text);
-        return;
-    }
-    if (link->shard != FQ_SHARD_ANY && link->hello.shard != link->shard) {
-        fq_link_fail(link, FLASHQ_ERR_PROTOCOL, "the broker put the connection on another shard");
-        return;
-    }
-    set_state(link, FQ_LINK_OPENING);
-    struct fq_session_open open = {
-        .client_id = fq_str_of(config->client_id, strlen(config->client_id)),
-        .software = fq_str_of(SOFTWARE, sizeof SOFTWARE - 1)};
-    uint32_t correlation = fq_link_correlation(link);
-    int64_t length = fq_encode_session_open(buffer, sizeof buffer, correlation, &open);
-    int code = fq_link_request(link, buffer, length, correlation, link->open_deadline_us,
-                               session_opened, link);
-    if (code != 0) {
-        fq_link_fail(link, code, NULL);
-    }
-}
-
 /* ---- events --------------------------------------------------------------------------------- */
-
-static void unasked_message(struct fq_link *link, const struct fq_msg *msg)
-{
-    uint8_t buffer[64];
-    if (msg->type == FQ_MSG_HEARTBEAT) {
-        (void)fq_link_send(link, buffer,
-                           fq_encode_empty(buffer, sizeof buffer, FQ_MSG_HEARTBEAT, true,
-                                           msg->correlation));
-        return;
-    }
-    struct fq_goodbye goodbye;
-    if (msg->type == FQ_MSG_GOODBYE && fq_decode_goodbye(msg, &goodbye, NULL) == 0) {
-        (void)fq_err_set(&link->last_error, FLASHQ_ERR_SHUTTING_DOWN, "the broker says goodbye: %.*s",
-                         (int)(goodbye.text.length < 200 ? goodbye.text.length : 200),
-                         goodbye.text.data ? goodbye.text.data : "");
-        return;
-    }
-    for (struct fq_chain *at = link->users.next, *next; at != &link->users; at = next) {
-        next = at->next;
-        struct fq_link_user *user = fq_chain_item(at, struct fq_link_user, node);
-        if (user->ops->on_message(user, msg)) {
-            return;
-        }
-    }
-}
-
-static void message(struct fq_link *link, const struct fq_event *event)
-{
-    struct fq_msg msg;
-    struct fq_err err = {0};
-    if (fq_msg_decode(event->data, event->length, &msg, &err) != 0) {
-        fq_link_fail(link, FLASHQ_ERR_PROTOCOL, err.text);
-    } else if (msg.is_answer) {
-        fq_requests_answer(link, &msg);
-    } else if (link->state == FQ_LINK_UP) {
-        unasked_message(link, &msg);
-    }
-}
 
 static void notify(struct fq_link *link, uint32_t imm)
 {
@@ -459,11 +302,11 @@ void fq_links_dispatch(const struct fq_event *events, size_t count)
             continue; /* of a connection that was given up in this very round */
         }
         switch (event->type) {
-        case FQ_EVENT_CONNECTED: connected(link, event); break;
+        case FQ_EVENT_CONNECTED: fq_link_open_session(link, event); break;
         case FQ_EVENT_DISCONNECTED:
             fq_link_fail(link, event->status ? event->status : FLASHQ_ERR_CLOSED, event->text);
             break;
-        case FQ_EVENT_MESSAGE: message(link, event); break;
+        case FQ_EVENT_MESSAGE: fq_link_message(link, event); break;
         case FQ_EVENT_NOTIFY: notify(link, event->imm); break;
         case FQ_EVENT_COMPLETED: completed(event); break;
         case FQ_EVENT_WRITABLE: writable(link); break;
@@ -542,7 +385,7 @@ void fq_link_destroy(struct fq_link *link)
     if (!link) {
         return;
     }
-    drop_connection(link, FLASHQ_ERR_CLOSED, "the client is closing");
+    fq_link_drop_connection(link, FLASHQ_ERR_CLOSED, "the client is closing");
     fq_requests_fail(link, FLASHQ_ERR_CLOSED, "the client is closing");
     fq_chain_remove(&link->node);
     free(link);

@@ -66,7 +66,7 @@ static void finish(struct fq_request *request, int status, const struct fq_msg *
     copy.done(copy.context, status, msg, text);
 }
 
-void fq_requests_answer(struct fq_link *link, const struct fq_msg *msg)
+bool fq_requests_answer(struct fq_link *link, const struct fq_msg *msg)
 {
     for (struct fq_chain *at = link->requests.next; at != &link->requests; at = at->next) {
         struct fq_request *request = fq_chain_item(at, struct fq_request, node);
@@ -76,9 +76,10 @@ void fq_requests_answer(struct fq_link *link, const struct fq_msg *msg)
                 (void)fq_msg_error(msg, &err);
             }
             finish(request, msg->status, msg, err.text);
-            return;
+            return true;
         }
     }
+    return false;
 }
 
 void fq_requests_fail(struct fq_link *link, int code, const char *text)

@@ -5,8 +5,8 @@
 
 #include "client/link.h"
 
-/* Hands an answer to the request it belongs to; an answer to nothing is a late one and ignored. */
-void fq_requests_answer(struct fq_link *link, const struct fq_msg *msg);
+/* Hands an answer to the request it belongs to. false: nobody waits for it (any more). */
+bool fq_requests_answer(struct fq_link *link, const struct fq_msg *msg);
 /* Fails every request (connection lost). */
 void fq_requests_fail(struct fq_link *link, int code, const char *text);
 /* Fails those whose deadline has passed. */

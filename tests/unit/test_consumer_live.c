@@ -569,3 +569,50 @@ over_both(records, borrowed_messages_survive_unassign_and_seek)
     }
     tear_down(&s);
 }
+
+static int64_t counter(flashq_client *client, const char *name)
+{
+    char text[512];
+    flashq_counter *counters;
+    size_t count;
+    int64_t value = -1;
+    cr_assert_eq(flashq_cluster_counters(client, 10000, &counters, &count, text, sizeof text), 0, "%s", text);
+    for (size_t i = 0; i < count; i++) {
+        value = strcmp(counters[i].name, name) == 0 ? counters[i].value : value;
+    }
+    flashq_free(counters);
+    return value;
+}
+
+/* Whatever a call that gave up had asked for is closed again when the answer comes. */
+over_both(positions, calls_that_gave_up_leave_nothing_open_at_the_broker)
+{
+    struct setup s;
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 100);
+    assign(&s, 0, 0);
+    expect_numbers(&s, 0, 100);
+    for (int i = 0; i < 20; i++) {
+        live_broker_halt(&s.b);
+        for (int j = 0; j < 3; j++) { /* each of them while the one before is under way */
+            (void)flashq_seek_offset(s.consumer, "t", 0, j == 1 ? FLASHQ_OFFSET_START : 10 * j, 0);
+        }
+        live_broker_go_on(&s.b);
+        cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, 40, 10000), 0);
+        expect_numbers(&s, 40, 100);
+        live_broker_halt(&s.b);
+        (void)flashq_seek_offset(s.consumer, "t", 0, FLASHQ_OFFSET_START, 0); /* a new reader */
+        cr_assert_eq(flashq_consumer_unassign(s.consumer, "t", 0), 0);
+        live_broker_go_on(&s.b);
+        assign(&s, 0, 90);
+        expect_numbers(&s, 90, 100);
+    }
+    flashq_client *other = live_client(&s.b, "tcp", NULL);
+    for (int i = 0; i < 1000 && counter(other, "readers.open") > 1; i++) {
+        (void)usleep(2000);
+    }
+    cr_assert_eq(counter(other, "readers.open"), 1);
+    cr_assert_leq(counter(other, "readers.segments.held"), 1);
+    (void)flashq_client_close(other, 1000);
+    tear_down(&s);
+}
