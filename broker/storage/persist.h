@@ -61,6 +61,9 @@ struct fq_persist_ops {
     int (*word)(struct fq_pfile *f, uint64_t pos, uint64_t value);
     void (*drain)(struct fq_persist *p);
     int (*sync)(struct fq_pfile *f);
+    /* Begins what sync will wait for, without waiting and without learning of errors; so that
+     * several files are written at once. NULL: there is nothing to begin. */
+    void (*begin_sync)(struct fq_pfile *f);
 
     void (*destroy)(struct fq_persist *p);
 };

@@ -130,6 +130,11 @@ static int sync_sync(struct fq_pfile *f)
     return fdatasync(f->fd) == 0 ? 0 : fq_err_from_errno(errno);
 }
 
+static void sync_begin(struct fq_pfile *f)
+{
+    (void)!sync_file_range(f->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 static void sync_destroy(struct fq_persist *p)
 {
     free(p);
@@ -149,6 +154,7 @@ static const struct fq_persist_ops sync_ops = {
     .word = sync_word,
     .drain = sync_drain,
     .sync = sync_sync,
+    .begin_sync = sync_begin,
     .destroy = sync_destroy,
 };
 

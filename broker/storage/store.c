@@ -391,19 +391,26 @@ static void flush_one(struct fq_store *store, struct fq_segfile *file)
     fq_segfile_unref(file);
 }
 
+static struct fq_segfile *queued_file(struct fq_job *job)
+{
+    return (struct fq_segfile *)(void *)((char *)job - offsetof(struct fq_segfile, flush_job));
+}
+
+/* Each file is made known as soon as it is durable: the others may take much longer. */
 int fq_store_flush_step(struct fq_store *store)
 {
     int done = 0;
     struct fq_job *job = fq_inbox_take(&store->flush_inbox);
+    bool begins = job && job->next && store->persist->ops->begin_sync && !store->is_abandoned;
+    for (struct fq_job *each = job; begins && each; each = each->next) {
+        store->persist->ops->begin_sync(&queued_file(each)->pf);
+    }
     while (job) {
-        struct fq_segfile *file =
-            (struct fq_segfile *)(void *)((char *)job - offsetof(struct fq_segfile, flush_job));
+        struct fq_segfile *file = queued_file(job);
         job = job->next; /* from here on a shard may queue the file again */
         flush_one(store, file);
-        done++;
-    }
-    if (done > 0) {
         fq_store_progressed(store);
+        done++;
     }
     return done;
 }

@@ -34,6 +34,9 @@ static int faulty_sync(struct fq_pfile *pf)
 {
     struct persist_faulty *f = of(pf->persist);
     f->syncs++;
+    if (f->on_sync) {
+        f->on_sync(f->context);
+    }
     int slow = f->fail_sync_slowly;
     if (slow != 0) {
         f->fail_sync_slowly = 0;
@@ -44,6 +47,15 @@ static int faulty_sync(struct fq_pfile *pf)
     return f->fail_sync ? f->fail_sync : f->inner->ops->sync(pf);
 }
 
+static void faulty_begin_sync(struct fq_pfile *pf)
+{
+    struct persist_faulty *f = of(pf->persist);
+    f->begun++;
+    if (f->inner->ops->begin_sync) {
+        f->inner->ops->begin_sync(pf);
+    }
+}
+
 void persist_faulty_init(struct persist_faulty *faulty, struct fq_persist *inner)
 {
     *faulty = (struct persist_faulty){.inner = inner, .ops = *inner->ops};
@@ -51,6 +63,7 @@ void persist_faulty_init(struct persist_faulty *faulty, struct fq_persist *inner
     faulty->ops.mkdir = faulty_mkdir;
     faulty->ops.write = faulty_write;
     faulty->ops.sync = faulty_sync;
+    faulty->ops.begin_sync = faulty_begin_sync;
     faulty->persist.ops = &faulty->ops;
 }
 

@@ -17,6 +17,9 @@ struct persist_faulty {
     _Atomic unsigned slow_syncs;
     unsigned creates;
     _Atomic unsigned syncs;
+    unsigned begun;                 /* of syncs */
+    void (*on_sync)(void *context); /* before each; NULL: nothing */
+    void *context;
 };
 
 /* `inner` is used and destroyed with the decorator. */

@@ -494,6 +494,54 @@ Test(log, a_failed_sync_is_final_and_nothing_is_called_durable)
     persist_faulty_fini(&w.faulty);
 }
 
+struct two_logs {
+    struct world *w;
+    int syncs, known; /* durable logs that were made known so far */
+};
+
+static void on_progress(void *context)
+{
+    ((struct two_logs *)context)->known++;
+}
+
+static void at_sync(void *context)
+{
+    struct two_logs *two = context;
+    cr_assert_eq(two->w->faulty.begun, 2, "both files are on their way before one is waited for");
+    cr_assert_eq(two->known, two->syncs, "what is durable is known before the next is waited for");
+    two->syncs++;
+}
+
+Test(log, files_are_synced_together_and_each_is_known_at_once)
+{
+    static uint8_t batch[LOG_MAKER_BATCH_MAX];
+    struct world w;
+    struct fq_err err;
+    struct fq_log *other;
+    struct two_logs two = {.w = &w};
+    const struct fq_log_params params = {
+        .topic_id = topic_id, .topic = "orders", .partition = 1, .segment_bytes = 64u << 10};
+    world_start_faulty(&w);
+    cr_assert_eq(fq_log_open(w.store, &params, NULL, NULL, &other, &err), 0, "%s", err.text);
+    append(&w, 3, 100);
+    size_t length = log_maker_batch(batch, 0, 0, 3, 100, 7);
+    cr_assert_eq(log_maker_append(w.store, other, batch, length), 0);
+    cr_assert_eq(fq_log_publish(w.log), 0);
+    cr_assert_eq(fq_log_publish(other), 0);
+    fq_store_on_progress(w.store, on_progress, &two);
+    w.faulty.on_sync = at_sync;
+    w.faulty.context = &two;
+    cr_assert_eq(fq_store_flush_step(w.store), 2);
+    w.faulty.on_sync = NULL;
+    fq_store_on_progress(w.store, NULL, NULL);
+    cr_assert_eq(two.known, 2);
+    cr_assert_eq(fq_log_durable_end(w.log), 3);
+    cr_assert_eq(fq_log_durable_end(other), 3);
+    fq_log_close(other, true);
+    world_end(&w);
+    persist_faulty_fini(&w.faulty);
+}
+
 static void *trim_to_3(void *context)
 {
     struct world *w = context;
