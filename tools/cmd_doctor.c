@@ -154,7 +154,10 @@ static size_t list_folder(const char *path, char *out, size_t bytes)
     for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
         if (entry->d_name[0] != '.') {
             size_t used = strlen(out);
-            (void)snprintf(out + used, bytes - used, "%s%s", count > 0 ? " " : "", entry->d_name);
+            int n = snprintf(out + used, bytes - used, "%s%s", count > 0 ? " " : "", entry->d_name);
+            if (n < 0 || (size_t)n >= bytes - used) {
+                out[used] = '\0'; /* counted, not named */
+            }
             count++;
         }
     }

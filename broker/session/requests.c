@@ -39,7 +39,7 @@ void fq_request_submit(struct fq_session *session, struct fq_task *task)
 int fq_request_forward(struct fq_session *session, const struct fq_msg *msg, const void *bytes,
                        size_t length, struct fq_err *err)
 {
-    struct fq_task *task;
+    struct fq_task *task = NULL;
     int code = fq_request_task(session, msg, FQ_TASK_REQUEST, &task, err);
     if (code != 0) {
         return code;
@@ -61,7 +61,7 @@ int fq_request_time_query(struct fq_session *session, const struct fq_msg *msg, 
 {
     struct fq_time_query query;
     struct fq_hosted *hosted;
-    struct fq_task *task;
+    struct fq_task *task = NULL;
     int code = fq_decode_time_query(msg, &query, err);
     if (code == 0) {
         code =

@@ -401,7 +401,7 @@ int fq_link_for(struct fq_engine *engine, uint32_t broker_id, uint32_t shard,
             return 0;
         }
     }
-    struct fq_link *link;
+    struct fq_link *link = NULL;
     int code = fq_link_create(engine, broker_id, shard, &link, NULL);
     if (code != 0) {
         return code;

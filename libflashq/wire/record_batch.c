@@ -189,7 +189,7 @@ int64_t fq_batch_compress(struct fq_batch_compressor *compressor, const uint8_t 
                           size_t length, enum fq_codec codec, int level, void *out,
                           size_t out_capacity)
 {
-    struct fq_batch_header header;
+    struct fq_batch_header header = {0};
     int rc = fq_batch_header_read(batch, length, &header, NULL);
     if (rc != 0 || fq_batch_total_bytes(&header) != length ||
         fq_batch_codec(&header) != FQ_CODEC_NONE) {
