@@ -156,6 +156,46 @@ over_both(consume, through_many_segments)
     tear_down(&s);
 }
 
+/* Connections that the broker accepted so far. */
+static int64_t accepted(struct setup *s)
+{
+    flashq_counter *counters;
+    size_t count;
+    int64_t sum = 0;
+    cr_assert_eq(flashq_cluster_counters(s->client, 10000, &counters, &count, NULL, 0), 0);
+    for (size_t i = 0; i < count; i++) {
+        sum += strncmp(counters[i].name, "connections.accepted.", 21) == 0 ? counters[i].value : 0;
+    }
+    flashq_free(counters);
+    return sum;
+}
+
+/* case 15 */
+over_both(positions, seeking_under_messages_in_hand_keeps_them_and_the_connection)
+{
+    struct setup s;
+    const flashq_message *message, *next;
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 100);
+    assign(&s, 0, 0);
+    cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+    int64_t before = accepted(&s);
+    for (int64_t offset = 99; offset >= 0; offset--) {
+        const flashq_message *kept = flashq_message_ref(message);
+        int64_t kept_offset = message->offset;
+        cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, (offset + 50) % 100, 10000), 0);
+        cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, offset, 10000), 0);
+        cr_assert_eq(message->offset, kept_offset, "borrowed until the next poll");
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &next, 1, 10000), 1);
+        cr_assert_eq(next->offset, offset);
+        cr_assert_eq(kept->offset, kept_offset);
+        flashq_message_unref(kept);
+        message = next;
+    }
+    cr_assert_eq(accepted(&s), before, "no seek costs a connection");
+    tear_down(&s);
+}
+
 /* case 15: nothing from before a seek comes after it; no duplicate on resume. */
 over_both(positions, seek_is_a_barrier_and_pause_keeps_the_place)
 {
