@@ -230,8 +230,11 @@ over_both(positions, seek_is_a_barrier_and_pause_keeps_the_place)
         cr_assert_eq(position, at);
         int take = at < 1000 ? 1 : 0;
         expect_numbers(&s, at, at); /* nothing yet */
-        const flashq_message *message;
-        if (take && flashq_consumer_poll(s.consumer, &message, 1, 10000) == 1) {
+        if (take) {
+            const flashq_message *message;
+            char text[512];
+            cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1, "nothing at %d in round %d: %s", at, round,
+                         (flashq_consumer_last_error(s.consumer, text, sizeof text), text));
             cr_assert_eq(message->offset, at);
             at++;
         }
