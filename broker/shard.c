@@ -377,6 +377,11 @@ static unsigned poll_fabrics(struct fq_shard *shard)
                      fq_err_describe(count));
             abort(); /* nothing can be served over it any more; a restart can */
         }
+        if (count > 0) {
+            /* Once more: a topic that a peer knows of was told to this shard before, but maybe
+             * since the tasks were taken. */
+            seen += take_tasks(shard);
+        }
         for (int e = 0; e < count; e++) {
             struct fq_session *session = fq_conn_context(events[e].conn);
             if (session) {
