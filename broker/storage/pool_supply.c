@@ -262,8 +262,10 @@ bool fq_pool_rename(struct fq_store *store, struct fq_job *rename_job)
 {
     struct fq_rename_job *job = (struct fq_rename_job *)(void *)rename_job;
     struct fq_err err;
-    if (!store->is_abandoned &&
-        store->persist->ops->rename(store->persist, job->from, job->to, &err) < 0) {
+    int r = store->is_abandoned
+                ? 0
+                : store->persist->ops->rename(store->persist, job->from, job->to, &err);
+    if (r < 0 && r != FLASHQ_ERR_NOT_FOUND) { /* it may have gone with its topic */
         fq_warn("%s", err.text); /* the header says what it is; the next start tries again */
     }
     fq_rename_job_destroy(job);

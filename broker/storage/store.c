@@ -350,7 +350,7 @@ int fq_store_step(struct fq_store *store, int64_t now_us)
     store->now_us = now_us;
     int done = fq_store_run_jobs(store);
     if (done == 0) {
-        done = fq_store_purge_one(store);
+        done = fq_store_purge_some(store);
     }
     return done > 0 ? done : fq_pool_top_up(store);
 }

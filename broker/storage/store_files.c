@@ -20,6 +20,7 @@
 
 #define FILE_MAGIC        "FQFILE01"
 #define FILE_HEADER_BYTES 16u
+#define PURGED_PER_STEP   16u
 
 /* --- small files ------------------------------------------------------------------------------ */
 
@@ -209,15 +210,17 @@ int fq_store_quarantine(struct fq_store *store, const char *relative, const char
 
 /* --- purging ---------------------------------------------------------------------------------- */
 
-static void remove_tree(struct fq_store *store, const char *path, unsigned depth)
+/* Stops when it has unlinked as many files as the budget has. */
+static void remove_tree(struct fq_store *store, const char *path, unsigned depth, unsigned *budget)
 {
     struct stat st;
-    if (lstat(path, &st) < 0) {
+    if (*budget == 0 || lstat(path, &st) < 0) {
         return;
     }
     if (!S_ISDIR(st.st_mode)) {
         if (store->persist->ops->unlink(store->persist, path, NULL) == 0) {
             fq_count(&store->unlinked, 1);
+            --*budget;
         }
         return;
     }
@@ -225,19 +228,20 @@ static void remove_tree(struct fq_store *store, const char *path, unsigned depth
     if (!folder) {
         return;
     }
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    for (struct dirent *entry; *budget > 0 && (entry = readdir(folder)) != NULL;) {
         char inner[FQ_PATH_BYTES];
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) < (int)sizeof inner) {
-            remove_tree(store, inner, depth - 1);
+            remove_tree(store, inner, depth - 1, budget);
         }
     }
     (void)closedir(folder);
-    (void)rmdir(path);
+    (void)rmdir(path); /* unless something is left in it */
 }
 
-int fq_store_purge_one(struct fq_store *store)
+int fq_store_purge_some(struct fq_store *store)
 {
+    unsigned budget = PURGED_PER_STEP;
     char path[FQ_PATH_BYTES], inner[FQ_PATH_BYTES];
     if (!atomic_exchange(&store->purge_due, false)) {
         return 0;
@@ -245,15 +249,18 @@ int fq_store_purge_one(struct fq_store *store)
     (void)snprintf(path, sizeof path, "%s/deleted", store->dir);
     DIR *folder = opendir(path);
     int done = 0;
-    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
+    for (struct dirent *entry; folder && budget > 0 && (entry = readdir(folder)) != NULL;) {
         if (entry->d_name[0] != '.' &&
             snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) < (int)sizeof inner) {
-            remove_tree(store, inner, 4);
+            remove_tree(store, inner, 4, &budget);
             done++;
         }
     }
     if (folder) {
         (void)closedir(folder);
+    }
+    if (budget == 0) {
+        atomic_store(&store->purge_due, true);
     }
     if (done > 0) {
         store->pool.retry_at_us = INT64_MIN; /* there is space again */

@@ -119,7 +119,8 @@ void fq_store_progressed(struct fq_store *store);
 int fq_store_run_jobs(struct fq_store *store);
 /* Moves a folder (absolute) into `deleted/`, durably; absent: 0. */
 int fq_store_discard(struct fq_store *store, const char *path, struct fq_err *err);
-int fq_store_purge_one(struct fq_store *store);
+/* Unlinks a bounded number of what lies in `deleted/`: appends may be waiting for a segment. */
+int fq_store_purge_some(struct fq_store *store);
 
 /* pool.c */
 int fq_pool_open(struct fq_store *store, struct fq_err *err);

@@ -209,6 +209,34 @@ Test(store, a_deleted_topic_is_gone_at_once_and_its_files_soon)
     end(folder);
 }
 
+Test(store, deleting_many_files_keeps_no_append_waiting_for_long)
+{
+    enum { FILES = 100 };
+    char *folder = log_maker_folder(), path[4300];
+    struct fq_store *store = must_open(folder);
+    struct fq_store_stats before, after;
+    struct fq_err err;
+    struct fq_log *log = open_log(store, "t", &id_a, 0);
+    append(store, log, 1);
+    fq_log_close(log, true);
+    log_maker_keep_house(store);
+    cr_assert_eq(fq_store_delete_topic(store, &id_a, &err), 0);
+    for (int i = 0; i < FILES; i++) {
+        (void)snprintf(path, sizeof path, "%s/deleted/%03d", folder, i);
+        cr_assert_eq(close(open(path, O_CREAT | O_WRONLY, 0600)), 0);
+    }
+    fq_store_get_stats(store, &before);
+    for (uint64_t last = before.unlinked; fq_store_step(store, 0) > 0; last = after.unlinked) {
+        fq_store_get_stats(store, &after);
+        cr_assert_leq(after.unlinked - last, FILES / 4, "in one step");
+    }
+    cr_assert_geq(after.unlinked - before.unlinked, FILES + 1);
+    (void)snprintf(path, sizeof path, "test -z \"$(ls %s/deleted)\"", folder);
+    cr_assert_eq(system(path), 0);
+    fq_store_close(store, true);
+    end(folder);
+}
+
 /* case 21 */
 Test(store, a_file_of_another_partition_is_quarantined_never_deleted)
 {
