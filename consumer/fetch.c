@@ -35,6 +35,10 @@ static bool take_view(struct fq_pread *reader, const struct fq_view *view)
         fq_pread_reopen(reader); /* the line is another partition's now */
         return false;
     }
+    if (view->state == (uint32_t)-FLASHQ_ERR_SHUTTING_DOWN) {
+        fq_pread_retry(reader); /* the connection ends presently, and the next one goes on here */
+        return false;
+    }
     if (view->state != 0) {
         fq_pread_set_condition(reader, -(int)(view->state & INT32_MAX), -1);
         return false;

@@ -203,6 +203,12 @@ void fq_pread_reopen(struct fq_pread *reader)
     }
 }
 
+void fq_pread_retry(struct fq_pread *reader)
+{
+    fq_pread_reopen(reader);
+    pause_then_retry(reader);
+}
+
 /* What a refusal means, of READER_OPEN and of SEGMENT_OPEN. */
 static void refused(struct fq_pread *reader, int code, const char *text)
 {
@@ -211,8 +217,7 @@ static void refused(struct fq_pread *reader, int code, const char *text)
     switch (code) {
     case FLASHQ_ERR_NOT_LEADER:
         reader->wants_reroute = true;
-        fq_pread_reopen(reader);
-        pause_then_retry(reader);
+        fq_pread_retry(reader);
         break;
     case FLASHQ_ERR_UNREACHABLE:
     case FLASHQ_ERR_CLOSED:
@@ -223,10 +228,7 @@ static void refused(struct fq_pread *reader, int code, const char *text)
     case FLASHQ_ERR_LIMIT:
     case FLASHQ_ERR_SHUTTING_DOWN:
     case FLASHQ_ERR_TRIMMED:      /* of SEGMENT_OPEN: opening anew says exactly where the log begins */
-    case FLASHQ_ERR_OUT_OF_RANGE:
-        fq_pread_reopen(reader);
-        pause_then_retry(reader);
-        break;
+    case FLASHQ_ERR_OUT_OF_RANGE: fq_pread_retry(reader); break;
     case FLASHQ_ERR_NOT_FOUND:
         fq_pread_set_condition(reader, FLASHQ_ERR_UNKNOWN_TOPIC_ID, -1);
         break;

@@ -167,6 +167,8 @@ void fq_pread_drop_bytes(struct fq_pread *reader);
 void fq_pread_find_segment(struct fq_pread *reader);
 /* Opens the reader anew (moved, another generation). */
 void fq_pread_reopen(struct fq_pread *reader);
+/* The same after a pause: what is in the way passes by itself, and the user is told nothing. */
+void fq_pread_retry(struct fq_pread *reader);
 
 /* fetch.c: brings the next chunk. 1: a chunk is there; 0: it will come, or nothing is there now. */
 int fq_fetch_next(struct fq_pread *reader);

@@ -589,6 +589,22 @@ over_both(positions, a_partition_that_was_halted_before_the_restart_takes_nothin
     tear_down(&s);
 }
 
+/* The view says SHUTTING_DOWN before the connection ends: that passes, so no message tells of it. */
+over_both(positions, restarts_of_the_broker_are_not_told_as_errors)
+{
+    struct setup s;
+    set_up(&s, *transport, 1);
+    assign(&s, 0, 0);
+    for (int round = 0; round < 5; round++) {
+        send_numbers(&s, 10 * round, 10 * round + 10);
+        expect_numbers(&s, 10 * round, 10 * round + 10);
+        live_broker_stop(&s.b);
+        live_broker_start(&s.b);
+    }
+    expect_nothing(&s);
+    tear_down(&s);
+}
+
 /* The header: borrowed until the next poll or close, whatever else is called. */
 over_both(records, borrowed_messages_survive_unassign_and_seek)
 {
