@@ -2,7 +2,8 @@
 /*
  * See shard.h. One step: arrivals, tasks, fabrics (which take batches as notifies come), one round
  * over the partitions that were appended to, then the sessions (acknowledgements, wake-ups), then
- * work off the path. A step that did nothing for spin.us is followed by sleep.
+ * work off the path. Steps that do nothing are repeated for spin.us, if that has paid of late
+ * (base/spin.h); then it sleeps.
  */
 #include "shard.h"
 
@@ -130,6 +131,7 @@ int fq_shard_init(struct fq_shard *shard, const struct fq_shard_params *params, 
     shard->params = *params;
     shard->epoll_fd = -1;
     shard->wake.fd = -1;
+    fq_spin_init(&shard->spin, params->spin_us);
     shard->stop_at_us = shard->calendar_wake_at_us = INT64_MAX;
     int code = fq_wake_init(&shard->wake);
     if (code == 0) {
@@ -537,7 +539,7 @@ void *fq_shard_run(void *context)
         int64_t now_us = fq_mono_us();
         if (fq_shard_step(shard, now_us) > 0) {
             last_busy_us = now_us;
-        } else if (now_us - last_busy_us >= shard->params.spin_us) {
+        } else if (!fq_spin_goes_on(&shard->spin, last_busy_us, now_us)) {
             sleep_until_work(shard);
             last_busy_us = fq_mono_us();
         }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "base/spin.h"
 #include "base/spsc.h"
 #include "base/wake.h"
 #include "fabric/fabric.h"
@@ -62,6 +63,7 @@ struct fq_shard {
     struct fq_hosted_table hosted;
     struct fq_session_host sessions;
     int epoll_fd;
+    struct fq_spin spin;
     int64_t now_us;
     int64_t stop_at_us;          /* INT64_MAX until it stops */
     int64_t calendar_wake_at_us; /* INT64_MAX: nothing was pushed since the last */

@@ -143,6 +143,7 @@ int fq_engine_create(const struct fq_client_config *config, const struct fq_engi
     fq_chain_init(&engine->metadata_ops);
     fq_chain_init(&engine->closing);
     fq_prng_seed(&engine->prng, fq_random_u64());
+    fq_spin_init(&engine->spin, config->spin_us);
 
     int code = parse_brokers(engine, err);
     if (code == 0) {

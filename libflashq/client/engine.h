@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/spin.h"
 #include "base/wake.h"
 #include "client/chain.h"
 #include "client/config.h"
@@ -85,7 +86,8 @@ struct fq_engine {
     bool was_polled;              /* ... and somebody polled (disarmed) since */
     bool is_kicked;
     int64_t sleeper_due_us;       /* when it wakes by itself */
-    int64_t active_us;            /* when polling last found something */
+    int64_t active_us;            /* when polling last found something, or somebody asked for something */
+    struct fq_spin spin;
     int64_t now_us;               /* the clock at the last drive */
 
     /* the io thread: io_thread.c */

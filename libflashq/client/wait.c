@@ -6,7 +6,8 @@
  * arms them again in the sleeper's name; or, if the sleeper is the io thread, sends that one off to nap (so
  * that a busy application costs the broker no wake-ups).
  *
- * Happy path of a blocking call: drive, look, spin for `spin.us` after the last activity, arm, sleep, drive.
+ * Happy path of a blocking call: drive, look, spin for `spin.us` after the last activity if that has paid of late
+ * (base/spin.h), arm, sleep, drive.
  * Nothing here fails: a failing epoll_wait only shortens the sleep. EINTR is a wake-up like another.
  */
 #include <errno.h>
@@ -106,7 +107,7 @@ static void keep_sleeper_armed(struct fq_engine *engine)
 void fq_engine_sleep_turn(struct fq_engine *engine, int64_t deadline_us, bool is_io)
 {
     int64_t now = fq_mono_us();
-    if (now - engine->active_us < engine->config.spin_us) {
+    if (fq_spin_goes_on(&engine->spin, engine->active_us, now)) {
         (void)pthread_mutex_unlock(&engine->lock);
         for (int i = 0; i < SPIN_LOOKS_PER_TURN; i++) {
             relax();

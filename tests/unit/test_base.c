@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/spin.h"
 #include "base/spsc.h"
 #include "base/wake.h"
 
@@ -154,4 +155,49 @@ Test(random, xoshiro_matches_the_authors_reference)
     for (size_t i = 0; i < 4; i++) {
         cr_assert_eq(fq_prng_next(&prng), expected[i]);
     }
+}
+
+/* How many of `waits` waits without work begin with a spin; each ends `quiet_us` after it began. */
+static unsigned spins_in_vain(struct fq_spin *spin, unsigned waits, int64_t *at_us)
+{
+    unsigned spins = 0;
+    for (unsigned i = 0; i < waits; i++) {
+        int64_t active_us = *at_us;
+        spins += fq_spin_goes_on(spin, active_us, active_us + 1);
+        cr_assert(!fq_spin_goes_on(spin, active_us, active_us + 50));
+        cr_assert(!fq_spin_goes_on(spin, active_us, active_us + 51), "a wait that slept sleeps on");
+        *at_us += 60;
+    }
+    return spins;
+}
+
+Test(spin, in_vain_becomes_rare_and_one_success_makes_it_the_rule_again)
+{
+    struct fq_spin spin;
+    int64_t at_us = 1000;
+    fq_spin_init(&spin, 50);
+    cr_assert_eq(spins_in_vain(&spin, 127, &at_us), 7, "after 0, 1, 2, 4, 8, 16, 32 sleeps");
+    cr_assert_eq(spins_in_vain(&spin, 65, &at_us), 1);
+    cr_assert_eq(spins_in_vain(&spin, 65, &at_us), 1, "once in 65 at the least");
+    (void)spins_in_vain(&spin, 71, &at_us);
+    cr_assert_eq(spin.left, 1);
+    for (unsigned i = 0; i < 100; i++) { /* work comes after 10 us */
+        cr_assert_eq(fq_spin_goes_on(&spin, at_us, at_us + 1), i > 0);
+        at_us += 10;
+    }
+    cr_assert(fq_spin_goes_on(&spin, at_us, at_us + 1));
+    at_us += 10;
+    cr_assert_eq(spins_in_vain(&spin, 3, &at_us), 2, "the count began anew");
+}
+
+Test(spin, a_wait_that_begins_late_or_without_a_spin_says_nothing)
+{
+    struct fq_spin spin;
+    fq_spin_init(&spin, 50);
+    for (int64_t active_us = 0; active_us < 1000; active_us += 100) {
+        cr_assert(!fq_spin_goes_on(&spin, active_us, active_us + 50));
+    }
+    cr_assert(fq_spin_goes_on(&spin, 1000, 1001));
+    fq_spin_init(&spin, 0);
+    cr_assert(!fq_spin_goes_on(&spin, 0, 0), "0 turns it off");
 }
