@@ -270,6 +270,9 @@ static void poll_ready(struct fq_tcp_fabric *fabric)
 static int tcp_poll(struct fq_fabric *base)
 {
     struct fq_tcp_fabric *fabric = fq_tcp_fabric_of(base);
+    if (fq_list_is_empty(&base->conns) && fq_list_is_empty(&fabric->lingering)) {
+        return 0; /* no sockets: a thread that spins on other fabrics makes no system call here */
+    }
     poll_ready(fabric);
     struct epoll_event events[SOCKET_EVENTS_MAX];
     int count = epoll_wait(base->epoll_fd, events, SOCKET_EVENTS_MAX, 0);
