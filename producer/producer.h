@@ -45,6 +45,7 @@ struct fq_producer {
     int64_t refresh_us;           /* not again before */
     int64_t expire_us;            /* when the next batch may be too old */
     unsigned sends_since_drive;
+    int64_t driven_ms; /* wall clock of the last turn a send gave the engine */
 };
 
 int fq_producer_open(struct fq_engine *engine, const char *topic, int64_t deadline_us,

@@ -7,6 +7,12 @@
 
 #define CAPACITY_FIRST 64
 
+/* `at` below twice the capacity. A division for every record would show. */
+static size_t wrap(const struct fq_reports *reports, size_t at)
+{
+    return at < reports->capacity ? at : at - reports->capacity;
+}
+
 void fq_reports_init(struct fq_reports *reports, size_t limit)
 {
     *reports = (struct fq_reports){.limit = limit};
@@ -30,7 +36,7 @@ static void grow(struct fq_reports *reports)
         return;
     }
     for (size_t i = 0; i < reports->count; i++) {
-        items[i] = reports->items[(reports->first + i) % reports->capacity];
+        items[i] = reports->items[wrap(reports, reports->first + i)];
     }
     free(reports->items);
     reports->items = items;
@@ -48,11 +54,11 @@ void fq_reports_push(struct fq_reports *reports, const flashq_report *report)
         return;
     }
     if (reports->count == reports->capacity) {
-        reports->first = (reports->first + 1) % reports->capacity;
+        reports->first = wrap(reports, reports->first + 1);
         reports->count--;
         reports->dropped++;
     }
-    size_t at = (reports->first + reports->count) % reports->capacity;
+    size_t at = wrap(reports, reports->first + reports->count);
     reports->items[at] = *report;
     reports->items[at].struct_bytes = sizeof *report;
     reports->count++;
@@ -63,7 +69,7 @@ size_t fq_reports_pop(struct fq_reports *reports, flashq_report *out, size_t max
     size_t taken = 0;
     for (; taken < max && reports->count > 0; taken++) {
         out[taken] = reports->items[reports->first];
-        reports->first = (reports->first + 1) % reports->capacity;
+        reports->first = wrap(reports, reports->first + 1);
         reports->count--;
     }
     return taken;

@@ -6,7 +6,8 @@
  * What can fail: a bad record (INVALID, TOO_LARGE, NOT_FOUND: the text is kept for
  * flashq_producer_last_error), a full queue (AGAIN by the deadline), a topic that is gone
  * (UNKNOWN_TOPIC_ID). A record refused here was never in the queue.
- * Thread: any, under the client's lock. No allocation and no system call per record once warm.
+ * Thread: any, under the client's lock. No allocation and no system call per record once warm; the clock is
+ * read once (a reading costs as much as encoding a small record does).
  */
 #include "producer/send.h"
 
@@ -18,7 +19,6 @@
 #include "base/clock.h"
 
 #define DRIVE_EVERY_SENDS 64
-#define DRIVE_EVERY_US 200
 #define HEADERS_ON_STACK 16
 
 /* ---- checking ------------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ static int check_headers(struct fq_producer *producer, const flashq_record *reco
     return 0;
 }
 
-static int check_timestamp(struct fq_producer *producer, int64_t timestamp_ms)
+static int check_timestamp(struct fq_producer *producer, int64_t timestamp_ms, int64_t now_ms)
 {
     if (timestamp_ms == FLASHQ_TIMESTAMP_NOW) {
         return 0;
@@ -64,7 +64,7 @@ static int check_timestamp(struct fq_producer *producer, int64_t timestamp_ms)
         return refuse(producer, FLASHQ_ERR_TIMESTAMP, "the timestamp is negative (before 1970)");
     }
     int64_t ahead = producer->timestamp_max_ahead_ms;
-    if (ahead >= 0 && timestamp_ms - ahead > fq_wall_ms()) {
+    if (ahead >= 0 && timestamp_ms - ahead > now_ms) {
         char text[160];
         (void)snprintf(text, sizeof text,
                        "timestamp %lld is more than timestamp.max.ahead (%lld ms) ahead of the clock",
@@ -75,7 +75,8 @@ static int check_timestamp(struct fq_producer *producer, int64_t timestamp_ms)
 }
 
 /* Sets *ret_bytes to what counts against message.max.bytes: key, value and headers. */
-static int check(struct fq_producer *producer, const flashq_record *record, uint64_t *ret_bytes)
+static int check(struct fq_producer *producer, const flashq_record *record, int64_t now_ms,
+                 uint64_t *ret_bytes)
 {
     uint64_t headers;
     if (!record || record->struct_bytes < sizeof *record) {
@@ -98,7 +99,7 @@ static int check(struct fq_producer *producer, const flashq_record *record, uint
                        (unsigned long long)limit);
         return refuse(producer, FLASHQ_ERR_TOO_LARGE, text);
     }
-    code = check_timestamp(producer, record->timestamp_ms);
+    code = check_timestamp(producer, record->timestamp_ms, now_ms);
     if (code != 0) {
         return code;
     }
@@ -270,18 +271,26 @@ static int append(struct fq_producer *producer, const flashq_record *record,
     }
 }
 
-static void after_append(struct fq_producer *producer, struct fq_ppart *ppart)
+/* What the engine's last turn knew of the time is good enough, but for lingering and for deadlines. */
+static int64_t pump_time_us(const struct fq_ppart *ppart)
 {
-    struct fq_engine *engine = producer->engine;
-    int64_t now = fq_mono_us();
+    const struct fq_engine *engine = ppart->producer->engine;
+    bool is_exact = ppart->state != FQ_PPART_OPEN || engine->config.linger_ms > 0;
+    return is_exact ? fq_mono_us() : engine->now_us;
+}
+
+/* Sends what is due. Everything else of the client gets its turn once in so many records, and once in a
+ * millisecond at least while records come. */
+static void after_append(struct fq_producer *producer, struct fq_ppart *ppart, int64_t now_ms)
+{
     if (ppart->ring) {
         (void)fq_ring_take_acks(ppart->ring);
     }
-    (void)fq_ppart_pump(ppart, now);
-    if (++producer->sends_since_drive >= DRIVE_EVERY_SENDS ||
-        now - engine->now_us >= DRIVE_EVERY_US) {
+    (void)fq_ppart_pump(ppart, pump_time_us(ppart));
+    if (++producer->sends_since_drive >= DRIVE_EVERY_SENDS || now_ms != producer->driven_ms) {
         producer->sends_since_drive = 0;
-        (void)fq_engine_drive(engine);
+        producer->driven_ms = now_ms;
+        (void)fq_engine_drive(producer->engine);
     }
 }
 
@@ -290,7 +299,8 @@ static int queue_record(struct fq_producer *producer, const flashq_record *recor
 {
     struct fq_header on_stack[HEADERS_ON_STACK], *headers = on_stack;
     uint64_t bytes;
-    int code = check(producer, record, &bytes);
+    int64_t now_ms = fq_wall_ms();
+    int code = check(producer, record, now_ms, &bytes);
     if (code != 0) {
         return code;
     }
@@ -306,8 +316,7 @@ static int queue_record(struct fq_producer *producer, const flashq_record *recor
         headers[i].value = slice(from->value, from->value_length);
     }
     struct fq_record_in in = {
-        .timestamp_ms = record->timestamp_ms == FLASHQ_TIMESTAMP_NOW ? fq_wall_ms()
-                                                                     : record->timestamp_ms,
+        .timestamp_ms = record->timestamp_ms == FLASHQ_TIMESTAMP_NOW ? now_ms : record->timestamp_ms,
         .key = slice(record->key, record->key_length),
         .value = slice(record->value, record->value_length),
         .headers = headers, .headers_count = record->headers_count};
@@ -330,7 +339,7 @@ static int queue_record(struct fq_producer *producer, const flashq_record *recor
         sync->index = index;
         fq_chain_append(&batch->syncs, &sync->node);
     }
-    after_append(producer, ppart);
+    after_append(producer, ppart, now_ms);
     return 0;
 }
 
@@ -354,6 +363,7 @@ int fq_producer_send_sync(struct fq_producer *producer, const flashq_record *rec
     if (code != 0) {
         return code;
     }
+    producer->engine->active_us = fq_mono_us(); /* an answer will come: worth spinning for */
     code = sync.is_done ? 0
                         : fq_member_wait(producer->engine, &producer->member, deadline_us,
                                          sync_is_done, &sync);

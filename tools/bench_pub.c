@@ -110,7 +110,9 @@ static int send_one(struct publishing *p, int64_t sequence)
 {
     struct fq_bench_worker *worker = p->worker;
     const struct fq_bench *bench = worker->bench;
-    int64_t sent_ns = p->interval_ns > 0 ? wait_turn(p, sequence) : fq_now_ns();
+    int64_t sent_ns = p->interval_ns > 0           ? wait_turn(p, sequence)
+                      : bench->is_sync || bench->has_latency ? fq_now_ns()
+                                                             : worker->began_ns;
     const struct fq_bench_stamp stamp = {FQ_BENCH_MAGIC, worker->index, (uint64_t)sequence, sent_ns};
     if (bench->size >= sizeof stamp) {
         memcpy(p->value, &stamp, sizeof stamp);
