@@ -71,7 +71,9 @@ static int open_store(struct fq_broker *broker, struct fq_err *err)
         fq_info("data: %s: medium %s, flush %s", o->data_dir, fq_store_medium(broker->store),
                 fq_store_flush(broker->store));
         fq_info("guarantee: %s", fq_store_guarantee(broker->store));
+        return 0;
     }
+    (void)fq_err_prefix(err, "data.dir: ");
     return code;
 }
 
@@ -131,12 +133,18 @@ static int open_acceptor(struct fq_broker *broker, struct fq_err *err)
     int code = fq_options_shm_endpoint(&broker->options, &endpoint, err);
     if (code == 1) {
         code = open_listener(broker, &endpoint, err);
+        if (code < 0) {
+            (void)fq_err_prefix(err, "listen.shm: ");
+        }
     }
     if (code >= 0) {
         code = fq_options_tcp_endpoint(&broker->options, &endpoint, err);
     }
     if (code == 1) {
         code = open_listener(broker, &endpoint, err);
+        if (code < 0) {
+            (void)fq_err_prefix(err, "listen.tcp: ");
+        }
         if (code == 0 && broker->options.listen_insecure) {
             fq_warn("listen.insecure: whoever reaches the tcp port may read and write everything");
         }

@@ -217,6 +217,11 @@ int fq_cli_connect(struct fq_cli *cli)
         /* No answer at all is "cannot reach a broker", however it came about. */
         result = result == FLASHQ_ERR_TIMED_OUT ? FLASHQ_ERR_UNREACHABLE : result;
     }
+    if (result == FLASHQ_ERR_UNREACHABLE) {
+        fq_cli_warn("cannot connect: %s", cli->errtext[0] ? cli->errtext : flashq_strerror(result));
+        fq_cli_warn("is flashqd running? -b or FLASHQ_BROKERS says where");
+        return fq_exit_of(result);
+    }
     return result == 0 ? 0 : fq_cli_fail(cli, result, cli->errtext, "cannot connect");
 }
 

@@ -125,6 +125,21 @@ static const struct fq_command *find_command(int argc, char *const *argv, int *r
     return NULL;
 }
 
+/* "topic" alone: which ones there are. */
+static int which_of_family(const struct fq_cli *cli, const char *family)
+{
+    char names[256] = "";
+    size_t first = strlen(family);
+    for (const struct fq_command *const *command = fq_commands; *command; command++) {
+        size_t used = strlen(names);
+        if (strncmp((*command)->name, family, first) == 0 && (*command)->name[first] == ' ') {
+            (void)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "",
+                           (*command)->name + first + 1);
+        }
+    }
+    return fq_cli_usage(cli, "%s: which command? one of %s", family, names);
+}
+
 static int no_command(const struct fq_cli *cli, int argc, char *const *argv)
 {
     const char *names[64] = {NULL};
@@ -145,7 +160,7 @@ static int no_command(const struct fq_cli *cli, int argc, char *const *argv)
                    is_family && argc > 1 ? argv[1] : "");
     const char *near = fq_closest(spelled, names);
     if (is_family && argc < 2) {
-        return fq_cli_usage(cli, "%s what? see \"flashq help\"", argv[0]);
+        return which_of_family(cli, argv[0]);
     }
     return fq_cli_usage(cli, "unknown command \"%s\"%s%s%s", spelled, near ? " (did you mean \"" : "",
                         near ? near : "", near ? "\"?)" : "");

@@ -145,7 +145,7 @@ int fq_parse_offset(const char *text, int64_t now_ms, struct fq_offset_range *re
         result = parse_range(text, colon, now_ms, &range, fault);
     } else if (!parse_plain(text, strlen(text), &range.from)) {
         result = fq_fault_set(fault,
-                              "expected start, end, stored, a number N, -N (before the end), +N "
+                              "expected start, end, a number N, -N (before the end), +N "
                               "(after the start), A:B or @TIME");
     }
     if (result != 0) {

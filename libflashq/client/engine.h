@@ -71,7 +71,8 @@ struct fq_engine {
     struct fq_endpoint *endpoints; /* what `brokers` says */
     size_t endpoints_count;
     struct fq_prng prng;          /* jitter, sticky partitions */
-    struct fq_err last_error;     /* why there is no broker */
+    struct fq_err round_error;    /* what each address said so far in this round */
+    struct fq_err last_error;     /* why there is no broker: the last whole round */
     uint32_t correlation;
     bool is_closing;
 

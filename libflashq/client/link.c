@@ -163,6 +163,28 @@ void fq_link_drop_connection(struct fq_link *link, int code, const char *text)
     drop_outbox(link);
 }
 
+/* Why there is no broker: what each of `brokers` said, in one text. Before the next index is set. */
+static void note_round(struct fq_link *link)
+{
+    struct fq_engine *engine = link->engine;
+    struct fq_err *round = &engine->round_error;
+    if (link->state == FQ_LINK_UP) {
+        fq_err_clear(round);
+        fq_err_clear(&engine->last_error);
+        return;
+    }
+    size_t used = link->endpoint_index > 0 && round->code != 0 ? strlen(round->text) : 0;
+    int n = snprintf(round->text + used, sizeof round->text - used, "%s%s", used > 0 ? "; " : "",
+                     link->last_error.text);
+    if (n < 0 || (size_t)n >= sizeof round->text - used) {
+        round->text[used > 0 ? used : sizeof round->text - 1] = '\0';
+    }
+    round->code = link->last_error.code;
+    if (link->endpoint_index + 1 == engine->endpoints_count) {
+        engine->last_error = *round;
+    }
+}
+
 void fq_link_fail(struct fq_link *link, int code, const char *text)
 {
     struct fq_engine *engine = link->engine;
@@ -178,6 +200,9 @@ void fq_link_fail(struct fq_link *link, int code, const char *text)
         (void)fq_err_set(&link->last_error, code, "%s: %.400s", where, words);
     }
     bool was_upgrading = link->is_upgrading;
+    if (link == engine->control && !was_upgrading) {
+        note_round(link);
+    }
     if (link->state == FQ_LINK_UP) {
         bool had_settled = engine->now_us - link->up_us >= SETTLED_US;
         link->failures = had_settled ? 0 : link->failures;

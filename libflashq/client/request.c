@@ -156,8 +156,10 @@ static int wait_up(struct fq_link *link, int64_t deadline_us, struct fq_err *err
         return 0;
     }
     int code = fq_engine_wait(engine, deadline_us, link_is_up, link);
-    if (code == FLASHQ_ERR_TIMED_OUT && link->last_error.code != 0) {
-        return fq_err_set(err, FLASHQ_ERR_UNREACHABLE, "%s", link->last_error.text);
+    bool has_round = link == engine->control && engine->last_error.code != 0;
+    const struct fq_err *why = has_round ? &engine->last_error : &link->last_error;
+    if (code == FLASHQ_ERR_TIMED_OUT && why->code != 0) {
+        return fq_err_set(err, FLASHQ_ERR_UNREACHABLE, "%s", why->text);
     }
     return code == 0 ? 0 : fq_err_set(err, code, "no broker: %s", fq_err_describe(code));
 }

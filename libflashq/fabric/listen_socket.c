@@ -42,6 +42,25 @@ static int refuse_foreign(const char *path, uid_t uid, struct fq_err *err)
                       user_name(uid, who, sizeof who));
 }
 
+/* The folder a socket is to be in is made if its parent exists, as data.dir is. */
+static int make_folder(const char *socket_path, struct fq_err *err)
+{
+    char folder[LOCK_PATH_BYTES];
+    (void)snprintf(folder, sizeof folder, "%s", socket_path);
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder) {
+        return 0;
+    }
+    *slash = '\0';
+    if (mkdir(folder, 0755) == 0 || errno == EEXIST) {
+        return 0;
+    }
+    int saved = errno;
+    return access(folder, F_OK) == 0
+               ? 0
+               : fq_err_errno(err, fq_err_from_errno(saved), saved, "make %s", folder);
+}
+
 /* Opens and locks PATH.lock. The file may be removed by its last holder between our open and our
  * lock; then it is tried again with the new one. */
 static int take_lock(const char *socket_path, struct fq_err *err)
@@ -150,6 +169,10 @@ static int bind_unix(int fd, const char *path, unsigned mode, struct fq_listen_s
 static int open_unix(const struct fq_endpoint *endpoint, unsigned mode,
                      struct fq_listen_socket *ret, struct fq_err *err)
 {
+    int made = make_folder(endpoint->path, err);
+    if (made < 0) {
+        return made;
+    }
     int lock_fd = take_lock(endpoint->path, err);
     if (lock_fd < 0) {
         return lock_fd;

@@ -408,10 +408,16 @@ Test(listener, unusual_modes_missing_folders_and_busy_ports)
     cr_assert_eq(stat(endpoint.path, &st), 0);
     cr_assert_eq(st.st_mode & 0777, 0666);
     fq_listener_close(listener);
+    cr_assert_eq(rmdir(directory), 0); /* the socket's own folder is made, one above it is not */
+    listener = listen_on(&(struct fq_listen_params){.endpoint = &endpoint});
+    fq_listener_close(listener);
     cr_assert_eq(rmdir(directory), 0);
+    (void)snprintf(text, sizeof text, "shm:%s/a/s", directory);
+    endpoint = endpoint_of(text);
     cr_assert_eq(
         fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint}, &listener, &err),
         FLASHQ_ERR_NOT_FOUND);
+    cr_assert_not_null(strstr(err.text, "make /tmp/flashq-listener-"), "%s", err.text);
     endpoint = endpoint_of("tcp:127.0.0.1:0");
     listener = listen_on(&(struct fq_listen_params){.endpoint = &endpoint});
     cr_assert_neq(fq_listener_endpoint(listener)->port, 0);

@@ -51,7 +51,7 @@ static int try_connect(struct fq_shm_conn *conn, struct fq_err *err)
     }
     int code =
         errno == EACCES || errno == EPERM ? FLASHQ_ERR_NOT_PERMITTED : FLASHQ_ERR_UNREACHABLE;
-    return fq_err_errno(err, code, errno, "connect to %s", conn->endpoint.path);
+    return fq_err_set(err, code, "%s", strerror(errno)); /* who asked knows where */
 }
 
 static int send_hello(struct fq_shm_conn *conn, struct fq_err *err)

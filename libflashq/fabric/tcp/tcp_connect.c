@@ -77,8 +77,7 @@ static void next_attempt(struct fq_tcp_conn *conn)
             return;
         }
     }
-    (void)fq_tcp_fail(conn, false, FLASHQ_ERR_UNREACHABLE, "connect to %s: %s", conn->where,
-                      conn->last_error);
+    (void)fq_tcp_fail(conn, false, FLASHQ_ERR_UNREACHABLE, "%s", conn->last_error);
 }
 
 int fq_tcp_conn_open(struct fq_conn *base, const struct fq_connect_params *params,
