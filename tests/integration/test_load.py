@@ -100,11 +100,13 @@ class Taken(unittest.TestCase):
     """The log is cut, removed or its broker restarted while it is read and written."""
 
     def slow_reader(self, broker, transport, take):
-        """A reader that is much slower than `take` removes what it reads; returns its lines."""
+        """A reader that is much slower than `take` removes what it reads: it stands still for a while."""
         reading = Reading(broker.popen("sub", "t", "-o", "start", "-f", "%o %v\\n",
                                        transport=transport), pause=0.01)
         batch = harness.scaled(20000, 10000)
         for turn in range(10):
+            if turn in (2, 8):
+                reading.process.send_signal(signal.SIGSTOP if turn == 2 else signal.SIGCONT)
             broker.flashq("pub", "t", transport=transport,
                           input=b"".join(b"%d %s\n" % (turn * batch + number, b"x" * 80)
                                          for number in range(batch)))
