@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See persist_recording.h. The files of the running process are real ones under `root`. */
-#include "persist_recording.h"
+#include "persist_recording_impl.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,60 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "log_maker.h"
 #include "storage/persist_files.h"
 
-#define FILES_MAX    512u
-#define FOLDERS_MAX  64u
-#define NAMES_MAX    256u
-#define SIZE_UNIT    UINT64_MAX
-#define HEADER_BYTES 4096u
-
-struct rfile {
-    char *path;         /* as the process sees it; NULL: unlinked */
-    char *durable_path; /* as the medium has it; NULL: not there */
-    int fd;
-    uint8_t *map;     /* what the process sees */
-    uint8_t *durable; /* what the medium is guaranteed to hold */
-    uint64_t bytes;
-    bool is_size_durable;
-    bool *is_pending; /* per unit */
-    bool *is_late;    /* RECORDING_HEADER_FIRST: skipped one drain */
-};
-
-struct unit {
-    struct rfile *file;
-    uint64_t index;
-};
-
-enum name_kind { NAME_CREATE, NAME_RENAME, NAME_UNLINK, NAME_MKDIR };
-
-struct name_op {
-    enum name_kind kind;
-    struct rfile *file; /* CREATE */
-    char *from, *to;
-};
-
-struct recording {
-    struct fq_persist persist; /* first: ops get this */
-    char *root;
-    enum recording_model model;
-    enum recording_fault fault;
-    uint64_t unit_bytes;
-    struct rfile *files[FILES_MAX];
-    size_t files_count;
-    char *folders[FOLDERS_MAX]; /* durable ones below root */
-    size_t folders_count;
-    struct unit *units;
-    size_t units_count, units_capacity;
-    struct name_op names[NAMES_MAX];
-    size_t names_count;
-    void (*hook)(void *context);
-    void *hook_context;
-    bool is_in_hook;
-};
-
-static _Noreturn void die(const char *what)
+_Noreturn void recording_die(const char *what)
 {
     perror(what);
     abort();
@@ -75,7 +24,7 @@ static char *copy(const char *text)
 {
     char *made = text ? strdup(text) : NULL;
     if (text && !made) {
-        die("strdup");
+        recording_die("strdup");
     }
     return made;
 }
@@ -96,7 +45,7 @@ static void crash_point(struct recording *r)
 
 /* --- content ---------------------------------------------------------------------------------- */
 
-static uint64_t unit_length(const struct recording *r, const struct rfile *f, uint64_t index)
+uint64_t recording_unit_length(const struct recording *r, const struct rfile *f, uint64_t index)
 {
     uint64_t at = index * r->unit_bytes;
     return f->bytes - at < r->unit_bytes ? f->bytes - at : r->unit_bytes;
@@ -105,7 +54,7 @@ static uint64_t unit_length(const struct recording *r, const struct rfile *f, ui
 static bool differs(const struct recording *r, const struct rfile *f, uint64_t index)
 {
     uint64_t at = index * r->unit_bytes;
-    return memcmp(f->map + at, f->durable + at, (size_t)unit_length(r, f, index)) != 0;
+    return memcmp(f->map + at, f->durable + at, (size_t)recording_unit_length(r, f, index)) != 0;
 }
 
 static void add_unit(struct recording *r, struct rfile *f, uint64_t index)
@@ -114,7 +63,7 @@ static void add_unit(struct recording *r, struct rfile *f, uint64_t index)
         r->units_capacity = r->units_capacity ? 2 * r->units_capacity : 256;
         r->units = realloc(r->units, r->units_capacity * sizeof *r->units);
         if (!r->units) {
-            die("realloc");
+            recording_die("realloc");
         }
     }
     r->units[r->units_count++] = (struct unit){f, index};
@@ -128,7 +77,7 @@ static void commit_unit(struct recording *r, const struct unit *u)
         return;
     }
     uint64_t at = u->index * r->unit_bytes;
-    memcpy(f->durable + at, f->map + at, (size_t)unit_length(r, f, u->index));
+    memcpy(f->durable + at, f->map + at, (size_t)recording_unit_length(r, f, u->index));
     f->is_pending[u->index] = false;
     f->is_late[u->index] = false;
 }
@@ -184,7 +133,7 @@ static int recording_write(struct fq_pfile *pf, uint64_t pos, const void *src, s
         return 0;
     }
     if (pos > f->bytes || len > f->bytes - pos) {
-        die("a write past the end of a file");
+        recording_die("a write past the end of a file");
     }
     uint64_t first = pos / r->unit_bytes, last = (pos + len - 1) / r->unit_bytes;
     bool overwrites = false;
@@ -207,7 +156,7 @@ static int recording_write(struct fq_pfile *pf, uint64_t pos, const void *src, s
 static int recording_word(struct fq_pfile *pf, uint64_t pos, uint64_t value)
 {
     if (pos % 8 != 0) {
-        die("a word that is not aligned");
+        recording_die("a word that is not aligned");
     }
     return recording_write(pf, pos, &value, sizeof value);
 }
@@ -253,7 +202,7 @@ static char *renamed(const char *path, const char *from, const char *to)
     size_t room = strlen(to) + strlen(path + length) + 1;
     char *made = malloc(room);
     if (!made) {
-        die("malloc");
+        recording_die("malloc");
     }
     (void)snprintf(made, room, "%s%s", to, path + length);
     return made;
@@ -269,19 +218,12 @@ static void add_name(struct recording *r, enum name_kind kind, struct rfile *fil
                      const char *to)
 {
     if (r->names_count == NAMES_MAX) {
-        die("too many pending names");
+        recording_die("too many pending names");
     }
     r->names[r->names_count++] = (struct name_op){kind, file, copy(from), copy(to)};
 }
 
-struct namespace
-{
-    char *paths[FILES_MAX]; /* of files[i]; NULL: not there */
-    char *folders[FOLDERS_MAX];
-    size_t folders_count;
-};
-
-static void apply_name(struct recording *r, struct namespace *n, const struct name_op *op)
+void recording_names_apply(struct recording *r, struct namespace *n, const struct name_op *op)
 {
     for (size_t i = 0; i < r->files_count; i++) {
         if (op->kind == NAME_CREATE && r->files[i] == op->file) {
@@ -313,13 +255,13 @@ static void apply_name(struct recording *r, struct namespace *n, const struct na
     }
     if (op->kind == NAME_MKDIR) {
         if (n->folders_count == FOLDERS_MAX) {
-            die("too many folders");
+            recording_die("too many folders");
         }
         n->folders[n->folders_count++] = copy(op->to);
     }
 }
 
-static void load_namespace(const struct recording *r, struct namespace *n)
+void recording_names_load(const struct recording *r, struct namespace *n)
 {
     for (size_t i = 0; i < r->files_count; i++) {
         n->paths[i] = copy(r->files[i]->durable_path);
@@ -330,7 +272,7 @@ static void load_namespace(const struct recording *r, struct namespace *n)
     n->folders_count = r->folders_count;
 }
 
-static void free_namespace(const struct recording *r, struct namespace *n)
+void recording_names_free(const struct recording *r, struct namespace *n)
 {
     for (size_t i = 0; i < r->files_count; i++) {
         free(n->paths[i]);
@@ -360,11 +302,11 @@ static int recording_sync_dir(struct fq_persist *p, const char *dir, struct fq_e
         }
     }
     struct namespace n;
-    load_namespace(r, &n);
+    recording_names_load(r, &n);
     size_t kept = 0;
     for (size_t i = 0; i < r->names_count; i++) {
         if (is_committed[i]) {
-            apply_name(r, &n, &r->names[i]);
+            recording_names_apply(r, &n, &r->names[i]);
             free(r->names[i].from);
             free(r->names[i].to);
         } else {
@@ -382,7 +324,7 @@ static int recording_sync_dir(struct fq_persist *p, const char *dir, struct fq_e
         r->folders[i] = copy(n.folders[i]);
     }
     r->folders_count = n.folders_count;
-    free_namespace(r, &n);
+    recording_names_free(r, &n);
     return 0;
 }
 
@@ -439,7 +381,7 @@ static struct rfile *add_file(struct recording *r, int fd, const char *path, uin
 {
     struct rfile *f = calloc(1, sizeof *f);
     if (!f || r->files_count == FILES_MAX) {
-        die("too many files");
+        recording_die("too many files");
     }
     size_t units = (size_t)(bytes / r->unit_bytes + 1);
     f->fd = fd;
@@ -450,7 +392,7 @@ static struct rfile *add_file(struct recording *r, int fd, const char *path, uin
     f->is_pending = calloc(units, sizeof(bool));
     f->is_late = calloc(units, sizeof(bool));
     if (f->map == MAP_FAILED || !f->durable || !f->is_pending || !f->is_late) {
-        die("mmap");
+        recording_die("mmap");
     }
     r->files[r->files_count++] = f;
     return f;
@@ -522,126 +464,6 @@ static void recording_nothing(struct fq_persist *p)
 static const struct fq_persist_ops memory_ops = RECORDING_OPS(false);
 static const struct fq_persist_ops disk_ops = RECORDING_OPS(true);
 
-/* --- states ----------------------------------------------------------------------------------- */
-
-static void below(const struct recording *r, const char *path, const char *folder, char *out,
-                  size_t out_bytes)
-{
-    (void)snprintf(out, out_bytes, "%s%s", folder, path + strlen(r->root));
-}
-
-static void write_state_file(const struct recording *r, struct rfile *f, const bool *keep,
-                             const char *path)
-{
-    uint8_t *image = malloc((size_t)f->bytes);
-    if (!image) {
-        die("malloc");
-    }
-    memcpy(image, f->durable, (size_t)f->bytes);
-    bool has_size = f->is_size_durable;
-    for (size_t i = 0; i < r->units_count; i++) {
-        const struct unit *u = &r->units[i];
-        if (u->file != f || !keep[i]) {
-            continue;
-        }
-        has_size = true; /* a sector can only be there if the file is */
-        if (u->index != SIZE_UNIT) {
-            uint64_t at = u->index * r->unit_bytes;
-            memcpy(image + at, f->map + at, (size_t)unit_length(r, f, u->index));
-        }
-    }
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
-    if (fd >= 0) { /* else its folder was lost, and the file with it */
-        size_t length = has_size ? (size_t)f->bytes : 0;
-        if (length > 0 && write(fd, image, length) != (ssize_t)length) {
-            die("write");
-        }
-        (void)close(fd);
-    }
-    free(image);
-}
-
-static int by_length(const void *a, const void *b)
-{
-    size_t left = strlen(*(char *const *)a), right = strlen(*(char *const *)b);
-    return left < right ? -1 : left > right;
-}
-
-/* keep[]: units, then names. */
-static void materialise(struct recording *r, const bool *keep, const char *folder)
-{
-    struct namespace n;
-    char path[8192];
-    load_namespace(r, &n);
-    for (size_t i = 0; i < r->names_count; i++) {
-        if (keep[r->units_count + i]) {
-            apply_name(r, &n, &r->names[i]);
-        }
-    }
-    if (mkdir(folder, 0700) < 0) {
-        die(folder);
-    }
-    qsort(n.folders, n.folders_count, sizeof n.folders[0], by_length); /* parents first */
-    for (size_t i = 0; i < n.folders_count; i++) {
-        below(r, n.folders[i], folder, path, sizeof path);
-        (void)mkdir(path, 0700); /* fails when its parent was lost: it is lost too */
-    }
-    for (size_t i = 0; i < r->files_count; i++) {
-        if (n.paths[i]) {
-            below(r, n.paths[i], folder, path, sizeof path);
-            write_state_file(r, r->files[i], keep, path);
-        }
-    }
-    free_namespace(r, &n);
-}
-
-static void choose(struct fq_prng *prng, uint64_t which, size_t count, bool is_exhaustive,
-                   bool *keep)
-{
-    static const uint64_t odds[] = {2, 10, 50, 90, 98};
-    uint64_t percent = odds[fq_prng_below(prng, 5)], one = fq_prng_below(prng, count);
-    for (size_t i = 0; i < count; i++) {
-        if (is_exhaustive) {
-            keep[i] = (which >> i & 1) != 0;
-        } else if (which < 2) {
-            keep[i] = which == 1;
-        } else if (which % 3 == 0) {
-            keep[i] = fq_prng_below(prng, 100) < percent;
-        } else {
-            keep[i] = (i == one) == (which % 3 == 1);
-        }
-    }
-}
-
-bool recording_each_state(struct recording *r, struct fq_prng *prng, unsigned exhaustive_max,
-                          unsigned samples, const char *folder,
-                          bool (*check)(void *context, const char *folder), void *context,
-                          uint64_t *inout_states)
-{
-    size_t count = r->units_count + r->names_count;
-    bool is_exhaustive = count <= exhaustive_max;
-    uint64_t states = is_exhaustive ? UINT64_C(1) << count : samples;
-    bool *keep = calloc(count + 1, sizeof(bool)), is_good = true;
-    if (!keep) {
-        die("calloc");
-    }
-    for (uint64_t i = 0; i < states && is_good; i++) {
-        choose(prng, i, count, is_exhaustive, keep);
-        materialise(r, keep, folder);
-        is_good = check(context, folder);
-        (*inout_states)++;
-        log_maker_remove_tree(folder);
-    }
-    free(keep);
-    return is_good;
-}
-
-void recording_describe(const struct recording *r, char *out, size_t out_bytes)
-{
-    (void)snprintf(out, out_bytes, "%zu pending %s, %zu pending names", r->units_count,
-                   r->model == RECORDING_MEMORY ? "words" : "sectors", r->names_count);
-}
-
 /* --- start and stop --------------------------------------------------------------------------- */
 
 /* Everything below `path` that is there already is durable. */
@@ -649,7 +471,7 @@ static void adopt(struct recording *r, const char *path)
 {
     DIR *folder = opendir(path);
     if (!folder) {
-        die(path);
+        recording_die(path);
     }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         char inner[8192];
@@ -674,7 +496,7 @@ struct recording *recording_create(const char *root, enum recording_model model,
 {
     struct recording *r = calloc(1, sizeof *r);
     if (!r) {
-        die("calloc");
+        recording_die("calloc");
     }
     r->persist.ops = model == RECORDING_MEMORY ? &memory_ops : &disk_ops;
     r->root = copy(root);
@@ -731,7 +553,7 @@ struct fq_persist *recording_plain_create(enum recording_model model)
 {
     struct fq_persist *p;
     if (fq_persist_sync_create(&p) < 0) {
-        die("plain");
+        recording_die("plain");
     }
     if (model == RECORDING_MEMORY) {
         plain_memory_ops = *p->ops;
