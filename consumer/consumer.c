@@ -220,6 +220,7 @@ int fq_consumer_open(struct fq_engine *engine, struct fq_consumer **ret, struct 
     }
     consumer->engine = engine;
     consumer->member.ops = &consumer_ops;
+    consumer->reset = engine->config.reset;
     fq_chain_init(&consumer->readers);
     fq_chain_init(&consumer->busy);
     fq_chain_init(&consumer->parted);

@@ -21,6 +21,7 @@ struct fq_consumer {
     struct fq_chain parted;       /* topics without partitions, named in what the last poll handed out */
     struct fq_buffers buffers;
     struct fq_err last_error;
+    int64_t reset;                /* FQ_RESET_*: what to do about an offset that is not there */
 
     /* what the last poll handed out */
     struct fq_message *messages;

@@ -123,7 +123,7 @@ static void close_reader(struct fq_pread *reader)
 
 static bool resets_itself(struct fq_pread *reader, int code)
 {
-    int64_t reset = reader->consumer->engine->config.reset;
+    int64_t reset = reader->consumer->reset;
     if (reset == FQ_RESET_NONE || (code != FLASHQ_ERR_TRIMMED && code != FLASHQ_ERR_OUT_OF_RANGE)) {
         return false;
     }

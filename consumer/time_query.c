@@ -26,6 +26,13 @@ static int decode(const struct fq_msg *msg, void *out, struct fq_err *err)
     return fq_decode_time_query_answer(msg, out, err);
 }
 
+/* The log begins later than the broker's answer said: goes on there. */
+static int skip_trimmed(struct fq_consumer *consumer, const flashq_message *message, int64_t deadline_us)
+{
+    struct fq_pread *reader = fq_consumer_find(consumer, message->topic, message->partition);
+    return fq_consumer_seek(consumer, reader, message->condition_end, deadline_us);
+}
+
 /* Looks through [base, end) for the first record at or after the time. 1: found; 0: none. */
 static int search(struct fq_consumer *consumer, int64_t end, int64_t timestamp_ms,
                   int64_t deadline_us, flashq_time_answer *ret)
@@ -38,10 +45,17 @@ static int search(struct fq_consumer *consumer, int64_t end, int64_t timestamp_m
         }
         for (int i = 0; i < count; i++) {
             const flashq_message *message = messages[i];
-            if (message->status != 0) {
+            if (message->status == FLASHQ_ERR_TRIMMED && message->condition_end < end) {
+                int code = skip_trimmed(consumer, message, deadline_us);
+                if (code != 0) {
+                    return code;
+                }
+                break; /* what follows in `messages` is from before the seek */
+            }
+            if (message->status != 0 && message->status != FLASHQ_ERR_TRIMMED) {
                 return message->status;
             }
-            if (message->offset >= end) {
+            if (message->status != 0 || message->offset >= end) {
                 return 0;
             }
             if (message->timestamp_ms >= timestamp_ms) {
@@ -65,6 +79,7 @@ static int look_into_candidate(struct fq_engine *engine, const char *topic, int3
     if (code != 0) {
         return code;
     }
+    consumer->reset = FQ_RESET_NONE; /* the user's choice is not about this */
     code = fq_consumer_assign(consumer, topic, partition, candidate->offset, deadline_us, err);
     if (code == 0) {
         code = search(consumer, candidate->next_offset, timestamp_ms, deadline_us, ret);

@@ -48,7 +48,8 @@ struct fq_batch {
     size_t sent_capacity;
     uint64_t payload_bytes;
     int64_t created_us;         /* first record */
-    bool was_written;           /* on some connection: it may be stored */
+    bool was_written;           /* on some connection */
+    bool may_be_stored;         /* ... which ended before the answer */
     bool is_reported;           /* its records were reported already (acks none, or given up) */
     unsigned refusals;          /* for its sequence */
 };

@@ -197,8 +197,16 @@ static void fail_waiting(struct fq_ppart *ppart, int code)
     }
 }
 
+void fq_ppart_take_back(struct fq_ppart *ppart)
+{
+    if (ppart->in_flight_count > 0 && ppart->ring && fq_link_is_up(ppart->ring->user.link)) {
+        fq_link_fail(ppart->ring->user.link, FLASHQ_ERR_CLOSED, "closed with records in flight");
+    }
+}
+
 void fq_ppart_die(struct fq_ppart *ppart, int code)
 {
+    fq_ppart_take_back(ppart);
     if (ppart->state != FQ_PPART_DEAD) {
         ppart->dead_code = code;
         fq_chain_splice_front(&ppart->waiting, &ppart->refused);
@@ -390,7 +398,8 @@ static bool send_batches(struct fq_ppart *ppart, int64_t now_us)
             fq_producer_note_error(ppart->producer, FLASHQ_ERR_TOO_LARGE, text);
             fq_chain_remove(&batch->node);
             ppart->next_sequence = batch->base_sequence; /* it was the last numbered */
-            fq_producer_batch_done(ppart->producer, batch, FLASHQ_ERR_TOO_LARGE, FLASHQ_PERSISTED_NO,
+            fq_producer_batch_done(ppart->producer, batch, FLASHQ_ERR_TOO_LARGE,
+                                   batch->may_be_stored ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO,
                                    -1, false, false);
             continue;
         }
@@ -465,10 +474,35 @@ void fq_ppart_reroute(struct fq_ppart *ppart, struct fq_link *link)
 
 /* ---- acknowledgements ----------------------------------------------------------------------- */
 
+/* Whether the broker refused a batch before it looked whether it has it already: then nothing is known of
+ * what an earlier try under the same sequence came to. */
+static bool is_indefinite(int status)
+{
+    switch (status) {
+    case FLASHQ_ERR_OFFLINE:
+    case FLASHQ_ERR_FENCED:
+    case FLASHQ_ERR_NOT_LEADER:
+    case FLASHQ_ERR_BUSY:
+    case FLASHQ_ERR_SHUTTING_DOWN:
+    case FLASHQ_ERR_UNKNOWN_TOPIC_ID: return true;
+    default: return false;
+    }
+}
+
+/* After a refusal nothing later on the slot was stored: new numbers; but not where an earlier try may have
+ * been, for only the old numbers tell the broker so. */
+static void renumber_refused(struct fq_ppart *ppart)
+{
+    if (!ppart->keeps_numbers) {
+        next_epoch(ppart);
+    }
+    ppart->keeps_numbers = false;
+}
+
 static void all_answered(struct fq_ppart *ppart)
 {
     close_slot(ppart);
-    next_epoch(ppart);
+    renumber_refused(ppart);
     fq_chain_splice_front(&ppart->waiting, &ppart->refused);
     set_state(ppart, FQ_PPART_RING);
 }
@@ -484,6 +518,7 @@ static void refused(struct fq_ppart *ppart, struct fq_batch *batch, const struct
     if (status == FLASHQ_ERR_SEQUENCE && batch->refusals++ < SEQUENCE_REFUSALS_MAX) {
         again = true; /* something before it was given up and is not stored */
     }
+    ppart->keeps_numbers |= is_indefinite(status);
     if (status == FLASHQ_ERR_NOT_LEADER) {
         ppart->wants_reroute = true;
         fq_producer_refresh(producer);
@@ -504,10 +539,10 @@ static void refused(struct fq_ppart *ppart, struct fq_batch *batch, const struct
         }
         fq_producer_note_error(producer, status, text);
     }
+    bool is_maybe = status == FLASHQ_ERR_MAYBE_PERSISTED ||
+                    (batch->may_be_stored && is_indefinite(status));
     fq_producer_batch_done(producer, batch, status,
-                           status == FLASHQ_ERR_MAYBE_PERSISTED ? FLASHQ_PERSISTED_MAYBE
-                                                                : FLASHQ_PERSISTED_NO,
-                           -1, false, false);
+                           is_maybe ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1, false, false);
 }
 
 bool fq_ppart_acked(struct fq_ppart *ppart, const struct fq_ack_entry *entry)
@@ -551,17 +586,20 @@ void fq_ppart_ring_up(struct fq_ring *ring)
     }
 }
 
-/* Drops what nobody waits for any more from what goes back to be sent again. */
-static void drop_reported(struct fq_ppart *ppart, struct fq_chain *chain)
+/* What was in flight goes back to be sent again, but for what nobody waits for any more. */
+static void take_back(struct fq_ppart *ppart)
 {
-    for (struct fq_chain *at = chain->next, *next; at != chain; at = next) {
+    for (struct fq_chain *at = ppart->in_flight.next, *next; at != &ppart->in_flight; at = next) {
         next = at->next;
         struct fq_batch *batch = fq_chain_item(at, struct fq_batch, node);
+        batch->may_be_stored = true;
         if (batch->is_reported) {
             fq_chain_remove(&batch->node);
             fq_producer_batch_free(ppart->producer, batch);
         }
     }
+    fq_chain_splice_front(&ppart->waiting, &ppart->in_flight);
+    ppart->in_flight_count = 0;
 }
 
 void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text)
@@ -578,12 +616,10 @@ void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text)
         }
         ppart->producer->stats.reconnects++;
         bool was_draining = ppart->state == FQ_PPART_DRAINING;
-        drop_reported(ppart, &ppart->in_flight);
-        fq_chain_splice_front(&ppart->waiting, &ppart->in_flight);
-        ppart->in_flight_count = 0;
+        take_back(ppart);
         fq_chain_splice_front(&ppart->waiting, &ppart->refused);
         if (was_draining) {
-            next_epoch(ppart); /* after a refusal nothing later was stored: that is definite */
+            renumber_refused(ppart);
         }
         fq_link_cancel(ring->user.link, ppart);
         set_state(ppart, FQ_PPART_RING);

@@ -59,6 +59,7 @@ struct fq_ppart {
     struct fq_chain in_flight;    /* written and notified, not answered */
     unsigned in_flight_count;
     struct fq_chain refused;      /* DRAINING: answered SLOT_FAILED, to be sent again */
+    bool keeps_numbers;           /* DRAINING: sent again under the same sequences */
     struct fq_chain waiting;      /* closed, not written (or to be written again) */
     struct fq_batch *filling;     /* takes records */
     size_t block_bytes;           /* for the next batch */
@@ -76,6 +77,8 @@ void fq_ppart_close_batch(struct fq_ppart *ppart);
 bool fq_ppart_is_idle(const struct fq_ppart *ppart);
 /* New metadata: where the partition lives now. */
 void fq_ppart_reroute(struct fq_ppart *ppart, struct fq_link *link);
+/* Ends the connection if batches are in flight on it: the transport may still read their memory. */
+void fq_ppart_take_back(struct fq_ppart *ppart);
 void fq_ppart_die(struct fq_ppart *ppart, int code);
 /* Gives up batches older than the delivery timeout; returns when the next one is due. */
 int64_t fq_ppart_expire(struct fq_ppart *ppart, int64_t now_us);

@@ -69,6 +69,27 @@ void fq_pool_fini(struct fq_pool *pool)
     }
 }
 
+/* Gives up chunks that nobody uses, until there is room for `bytes`: a large block does not find a place in
+ * many small chunks, however free they are. */
+static void make_room(struct fq_pool *pool, size_t bytes)
+{
+    for (struct fq_chain *at = pool->chunks.next, *next; at != &pool->chunks; at = next) {
+        next = at->next;
+        struct fq_pool_chunk *chunk = fq_chain_item(at, struct fq_pool_chunk, node);
+        if (bytes <= pool->limit_bytes - pool->grown_bytes) {
+            return;
+        }
+        if (chunk->orders[0] == (order_of(chunk->bytes) | IS_FREE)) {
+            struct free_block *block = (struct free_block *)(void *)chunk->base;
+            fq_chain_remove(&block->node);
+            fq_chain_remove(&chunk->node);
+            pool->grown_bytes -= chunk->bytes;
+            fq_region_unref(chunk->region);
+            free(chunk);
+        }
+    }
+}
+
 static int grow(struct fq_pool *pool, unsigned order)
 {
     size_t bytes = FQ_POOL_BLOCK_MIN << order;
@@ -77,6 +98,7 @@ static int grow(struct fq_pool *pool, unsigned order)
         usual /= 2;
     }
     bytes = bytes > usual ? bytes : usual;
+    make_room(pool, bytes);
     if (bytes > pool->limit_bytes - pool->grown_bytes) {
         return FLASHQ_ERR_AGAIN;
     }

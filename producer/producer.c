@@ -274,13 +274,9 @@ static int64_t destroy(struct fq_member *member)
     int64_t undelivered = 0;
     fq_metadata_cancel(producer->engine, producer);
     for (int32_t i = 0; i < producer->pparts_count; i++) {
-        struct fq_ppart *ppart = &producer->pparts[i];
-        if (ppart->in_flight_count > 0 && ppart->ring && fq_link_is_up(ppart->ring->user.link)) {
-            /* The transport may still read the batches' memory: end the connection first. */
-            fq_link_fail(ppart->ring->user.link, FLASHQ_ERR_CLOSED, "closed with records in flight");
-            fq_conn_boxes_reap(producer->engine);
-        }
+        fq_ppart_take_back(&producer->pparts[i]);
     }
+    fq_conn_boxes_reap(producer->engine);
     for (struct fq_chain *at = producer->outstanding.next; at != &producer->outstanding;
          at = at->next) {
         struct fq_batch *batch = fq_chain_item(at, struct fq_batch, order);

@@ -183,6 +183,29 @@ Test(pool, blocks_never_overlap_and_all_come_back)
     fq_pool_fini(&pool);
 }
 
+/* A record of more than a chunk finds room also after the pool has grown with small ones. */
+Test(pool, room_that_small_blocks_took_serves_a_large_one_later)
+{
+    struct fq_pool pool;
+    struct fq_block small[2], large, more;
+    fq_pool_init(&pool, (size_t)16 << 20);
+    for (size_t i = 0; i < 2; i++) { /* 4 + 4 MiB of chunks, 8 left */
+        cr_assert_eq(fq_pool_alloc(&pool, (size_t)4 << 20, &small[i]), 0);
+    }
+    cr_assert_eq(fq_pool_alloc(&pool, (size_t)8 << 20, &large), 0);
+    cr_assert_eq(fq_pool_alloc(&pool, 1, &more), FLASHQ_ERR_AGAIN, "the limit holds");
+    fq_pool_free(&pool, &large);
+    fq_pool_free(&pool, &small[0]);
+    fq_pool_free(&pool, &small[1]);
+    cr_assert_eq(fq_pool_alloc(&pool, (size_t)16 << 20, &large), 0, "all of it, in one block");
+    cr_assert_eq(pool.grown_bytes, (size_t)16 << 20);
+    cr_assert_eq(fq_pool_alloc(&pool, 1, &more), FLASHQ_ERR_AGAIN);
+    fq_pool_free(&pool, &large);
+    cr_assert_eq(fq_pool_alloc(&pool, 1, &more), 0);
+    fq_pool_free(&pool, &more);
+    fq_pool_fini(&pool);
+}
+
 /* ---- policy --------------------------------------------------------------------------------- */
 
 Test(batching, sends_at_once_when_nothing_is_in_flight_and_gathers_otherwise)

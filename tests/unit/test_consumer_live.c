@@ -420,6 +420,30 @@ over_both(times, the_first_record_inside_a_batch_is_found)
     }
 }
 
+/* The log start may lie inside a batch that the broker does not look into. */
+over_both(times, a_log_that_begins_inside_a_compressed_batch)
+{
+    struct setup s;
+    char text[512];
+    live_broker_begin(&s.b);
+    s.client = live_client(&s.b, *transport, "compression.type", "lz4", "linger.ms", "1000",
+                           "auto.offset.reset", "end", NULL);
+    live_topic(s.client, "t", 1);
+    open_handles(&s);
+    send_numbers(&s, 0, 100); /* one batch */
+    cr_assert_eq(flashq_topic_trim(s.client, "t", 0, 50, 10000, NULL, text, sizeof text), 0, "%s", text);
+    for (int number = 0; number < 100; number += 5) {
+        flashq_time_answer answer = {.struct_bytes = sizeof answer};
+        cr_assert_eq(flashq_offset_for_time(s.client, "t", 0, 1000 + 10 * number, 10000, &answer, text,
+                                            sizeof text),
+                     0, "%s", text);
+        cr_assert_eq(answer.end, 0);
+        cr_assert_eq(answer.offset, number < 50 ? 50 : number);
+        cr_assert_eq(answer.timestamp_ms, 1000 + 10 * answer.offset);
+    }
+    tear_down(&s);
+}
+
 over_both(handles, the_descriptor_is_readable_when_there_is_something)
 {
     struct setup s;
