@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "api/api.h"
 #include "base/clock.h"
 #include "base/murmur2.h"
 #include "live_broker.h"
@@ -563,6 +564,63 @@ over_both(handles, a_producer_idle_since_the_restart_takes_nothing_from_the_othe
     cr_assert_eq(live_send(busy, 0, "first slot of the new connection"), 2);
     cr_assert_eq(flashq_producer_close(idle, 1000, NULL), 0);
     cr_assert_eq(live_send(busy, 0, "still heard"), 3);
+    (void)flashq_client_close(client, 1000);
+    live_broker_end(&b);
+}
+
+/* Sequences count to INT32_MAX and go on at 0: in the middle of a batch, over a restart, and again. */
+over_both(numbers, sequences_wrap_around)
+{
+    struct live_broker b;
+    flashq_report report;
+    live_broker_begin(&b);
+    flashq_client *client = live_client(&b, *transport, "linger.ms", "20", "reports", "all", NULL);
+    live_topic(client, "t", 1);
+    flashq_producer *producer = open_producer(client, "t");
+    struct fq_ppart *ppart = &fq_api_producer(producer)->pparts[0];
+    ppart->next_sequence = INT32_MAX - 5; /* nothing was sent: it opens with this */
+    flashq_record record = record_of("value", 5);
+    for (int64_t i = 0; i < 20; i += 4) {
+        for (int j = 0; j < 3; j++) {
+            cr_assert_eq(flashq_send(producer, &record, 1000), 0);
+        }
+        cr_assert_eq(flashq_send_sync(producer, &record, 10000, &report), 0); /* a batch of 4 */
+        cr_assert_eq(report.offset, i + 3);
+        cr_assert_eq(report.duplicate, 0);
+        if (i == 4) { /* the broker recovers a sequence that wrapped */
+            live_broker_kill(&b);
+            live_broker_start(&b);
+        }
+    }
+    cr_assert_eq(ppart->next_sequence, 20 - 6, "INT32_MAX - 5 to INT32_MAX are six");
+    cr_assert_eq(ppart->epoch, 0, "and nothing had to be numbered anew");
+    (void)flashq_client_close(client, 1000);
+    live_broker_end(&b);
+}
+
+/* A refusal raises the epoch; after the last one the producer goes on under another number. */
+over_both(numbers, epochs_run_out)
+{
+    struct live_broker b;
+    char text[512];
+    flashq_report report;
+    live_broker_begin(&b);
+    flashq_client *client = live_client(&b, *transport, NULL);
+    flashq_pair off = {"timestamp.max.ahead", "-1"}, hour = {"timestamp.max.ahead", "1h"};
+    cr_assert_eq(flashq_topic_create(client, "t", 1, 0, &off, 1, 10000, text, sizeof text), 0, "%s", text);
+    flashq_producer *producer = open_producer(client, "t");
+    cr_assert_eq(flashq_topic_alter(client, "t", &hour, 1, 10000, text, sizeof text), 0, "%s", text);
+    struct fq_ppart *ppart = &fq_api_producer(producer)->pparts[0];
+    int64_t first_id = ppart->producer_id;
+    ppart->epoch = INT16_MAX - 1;
+    for (int64_t i = 0; i < 4; i++) {
+        cr_assert_eq(live_send(producer, 0, "taken"), i);
+        flashq_record record = record_of("refused", 7);
+        record.timestamp_ms = fq_wall_ms() + 3 * 3600 * 1000;
+        cr_assert_eq(flashq_send_sync(producer, &record, 10000, &report), FLASHQ_ERR_TIMESTAMP);
+    }
+    cr_assert_neq(ppart->producer_id, first_id);
+    cr_assert_eq(ppart->epoch, 2, "after the first two epochs: 0, 1, 2");
     (void)flashq_client_close(client, 1000);
     live_broker_end(&b);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/api.h"
 #include "base/random.h"
 #include "live_broker.h"
 
@@ -698,4 +699,167 @@ over_both(positions, calls_that_gave_up_leave_nothing_open_at_the_broker)
     cr_assert_leq(counter(other, "readers.segments.held"), 1);
     (void)flashq_client_close(other, 1000);
     tear_down(&s);
+}
+
+/* ---- what the broker says unasked ------------------------------------------------------------- */
+
+static struct fq_pread *reader_of(struct setup *s)
+{
+    struct fq_consumer *consumer = fq_api_consumer(s->consumer);
+    cr_assert_eq(fq_api_enter(s->client), 0);
+    struct fq_pread *reader = fq_consumer_find(consumer, "t", 0);
+    cr_assert_not_null(reader);
+    return reader; /* until fq_api_leave */
+}
+
+static void reset_by_broker(struct setup *s, int32_t reason)
+{
+    fq_pread_reset(reader_of(s), &(struct fq_reader_reset){.reason = reason});
+    fq_api_leave(s->client);
+}
+
+/* Moved or truncated: the reader is opened anew where it was, nothing is missing, nothing comes twice. */
+over_both(resets, cost_no_record)
+{
+    static const int32_t reasons[] = {FLASHQ_ERR_NOT_LEADER, FLASHQ_ERR_TRIMMED, FLASHQ_ERR_OUT_OF_RANGE};
+    struct setup s;
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 50);
+    assign(&s, 0, 0);
+    for (int i = 0; i < 30; i++) {
+        const flashq_message *message;
+        int number;
+        reset_by_broker(&s, reasons[i % 3]);
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+        cr_assert_eq(message->status, 0);
+        memcpy(&number, message->value, sizeof number);
+        cr_assert_eq(number, i);
+    }
+    expect_numbers(&s, 30, 50);
+    tear_down(&s);
+}
+
+/* OFFLINE is told once, at the place; when the partition serves again the records simply go on. */
+over_both(resets, an_offline_partition_is_told_once_and_comes_back)
+{
+    struct setup s;
+    const flashq_message *message;
+    set_up(&s, *transport, 1);
+    assign(&s, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        send_numbers(&s, 10 * i, 10 * i + 10);
+        expect_numbers(&s, 10 * i, 10 * i + 10);
+        live_broker_halt(&s.b); /* it stays away until the condition was seen */
+        reset_by_broker(&s, FLASHQ_ERR_OFFLINE);
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 1000), 1);
+        cr_assert_eq(message->status, FLASHQ_ERR_OFFLINE);
+        cr_assert_eq(message->offset, 10 * i + 10);
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 50), 0, "told once");
+        live_broker_go_on(&s.b);
+    }
+    send_numbers(&s, 30, 40);
+    expect_numbers(&s, 30, 40);
+    tear_down(&s);
+}
+
+/* A trimmed segment is given back in time, also by a consumer that nobody polls. */
+over_both(resets, a_retiring_segment_is_given_back)
+{
+    static char value[100000];
+    struct setup s;
+    char text[512];
+    const flashq_message *message;
+    set_up(&s, *transport, 1);
+    for (int i = 0; i < 60; i++) { /* 6 MB: several segments */
+        flashq_record record = {.struct_bytes = sizeof record, .timestamp_ms = i, .value = value,
+                                .value_length = sizeof value};
+        cr_assert_eq(flashq_send(s.producer, &record, 10000), 0);
+    }
+    cr_assert_eq(flashq_flush(s.producer, 20000), 0);
+    assign(&s, 0, 0);
+    cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+    cr_assert_eq(message->offset, 0);
+    cr_assert_eq(flashq_topic_trim(s.client, "t", 0, 55, 10000, NULL, text, sizeof text), 0, "%s", text);
+    for (int i = 0; i < 1000 && counter(s.client, "readers.segments.retiring") > 0; i++) {
+        (void)usleep(10000);
+    }
+    cr_assert_eq(counter(s.client, "readers.segments.retiring"), 0);
+    if (strcmp(*transport, "tcp") == 0) { /* over shm the borrowed message lies in it */
+        cr_assert_eq(counter(s.client, "readers.segments.cut"), 0, "it did not have to be taken away");
+    }
+    int64_t at = 1;
+    while (at < 55) { /* what was read ahead still comes, then the trim is told */
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+        cr_assert_eq(message->offset, at);
+        if (message->status == 0) {
+            at++;
+            continue;
+        }
+        cr_assert_eq(message->status, FLASHQ_ERR_TRIMMED);
+        cr_assert_eq(message->condition_end, 55);
+        at = 55;
+        cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, at, 10000), 0);
+    }
+    cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1);
+    cr_assert_eq(message->status, 0);
+    cr_assert_eq(message->offset, 55);
+    tear_down(&s);
+}
+
+/* Damage that is longer than what one fetch brings: its end is searched for with the broker's help. The
+ * ranges told cover what was damaged and nothing else. */
+static void long_damage_story(const char *transport, int back)
+{
+    enum { RECORDS = 80, FROM = 20, TO = 37, BYTES = 2000 };
+    struct setup s;
+    char text[512];
+    int64_t expected = 0, damaged = 0;
+    live_broker_begin(&s.b);
+    s.client = live_client(&s.b, transport, "fetch.max.bytes", "4096", NULL);
+    live_topic(s.client, "t", 1);
+    open_handles(&s);
+    for (int i = 0; i < RECORDS; i++) {
+        char value[BYTES + 1];
+        (void)snprintf(value, sizeof value, "MARK-%04d%0*d", i, BYTES - 9, 0);
+        cr_assert_eq(live_send(s.producer, 0, value), i);
+    }
+    for (int i = FROM; i < TO; i++) {
+        char mark[16];
+        (void)snprintf(mark, sizeof mark, "MARK-%04d", i);
+        flip_bit_at(&s, mark, 0, back);
+    }
+    assign(&s, 0, 0);
+    while (expected < RECORDS) {
+        const flashq_message *m;
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &m, 1, 10000), 1, "stuck at %d: %s", (int)expected,
+                     (flashq_consumer_last_error(s.consumer, text, sizeof text), text));
+        cr_assert_eq(m->offset, expected, "%lld, not %lld", (long long)m->offset, (long long)expected);
+        if (m->status != 0) {
+            cr_assert_eq(m->status, FLASHQ_ERR_CORRUPT);
+            cr_assert(m->offset >= FROM && m->condition_end <= TO && m->condition_end > m->offset,
+                      "[%lld, %lld)", (long long)m->offset, (long long)m->condition_end);
+            damaged += m->condition_end - m->offset;
+            expected = m->condition_end;
+            continue;
+        }
+        (void)snprintf(text, sizeof text, "MARK-%04d", (int)expected);
+        cr_assert_eq(memcmp(m->value, text, 9), 0, "never wrong bytes");
+        expected++;
+    }
+    cr_assert_eq(damaged, TO - FROM);
+    tear_down(&s);
+}
+
+over_both(damage, of_many_values_in_a_row)
+{
+    long_damage_story(*transport, 0);
+}
+
+/* The value begins 61 bytes of header and 7 of the record after the batch. */
+over_both(damage, of_many_headers_in_a_row)
+{
+    static const int header_bytes[] = {68 - 8, 68 - 11, 68 - 16, 68 - 7};
+    for (size_t i = 0; i < sizeof header_bytes / sizeof header_bytes[0]; i++) {
+        long_damage_story(*transport, header_bytes[i]);
+    }
 }
