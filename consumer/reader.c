@@ -23,8 +23,6 @@
 
 #define RETRY_FIRST_US 20000
 #define RETRY_MOST_US 1000000
-#define DOUBTS_BEFORE_ASKING 2
-#define GUESS_FIRST ((size_t)16 << 10)
 
 static const char *const state_names[] = {
     [FQ_READER_UNROUTED] = "unrouted", [FQ_READER_LINK] = "link",
@@ -41,7 +39,7 @@ static const unsigned may_follow[] = {
     [FQ_READER_READING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_HALTED),
     [FQ_READER_HALTED] = MAY(FQ_READER_LINK)};
 
-static void set_state(struct fq_pread *reader, enum fq_reader_state state)
+void fq_pread_set_state(struct fq_pread *reader, enum fq_reader_state state)
 {
     assert(may_follow[reader->state] & MAY(state));
     fq_debug("%s/%d: reader %s -> %s", reader->rtopic->name, reader->index,
@@ -82,7 +80,7 @@ void fq_pread_drop_segment(struct fq_pread *reader)
     }
 }
 
-static void drop_batch(struct fq_pread *reader)
+void fq_pread_drop_batch(struct fq_pread *reader)
 {
     fq_source_unref(reader->batch_source);
     reader->batch_source = NULL;
@@ -151,7 +149,7 @@ void fq_pread_set_condition(struct fq_pread *reader, int code, int64_t end)
         fq_pread_drop_segment(reader);
         close_reader(reader);
         if (reader->state != FQ_READER_HALTED) {
-            set_state(reader, FQ_READER_HALTED);
+            fq_pread_set_state(reader, FQ_READER_HALTED);
         }
         pause_then_retry(reader);
     }
@@ -199,7 +197,7 @@ void fq_pread_reopen(struct fq_pread *reader)
     close_reader(reader);
     reader->is_probing = false;
     if (reader->state != FQ_READER_UNROUTED) {
-        set_state(reader, FQ_READER_LINK);
+        fq_pread_set_state(reader, FQ_READER_LINK);
     }
 }
 
@@ -210,7 +208,7 @@ void fq_pread_retry(struct fq_pread *reader)
 }
 
 /* What a refusal means, of READER_OPEN and of SEGMENT_OPEN. */
-static void refused(struct fq_pread *reader, int code, const char *text)
+void fq_pread_refused(struct fq_pread *reader, int code, const char *text)
 {
     (void)fq_err_set(&reader->consumer->last_error, code, "%s/%d: %s", reader->rtopic->name,
                      reader->index, text && text[0] ? text : fq_err_describe(code));
@@ -236,8 +234,6 @@ static void refused(struct fq_pread *reader, int code, const char *text)
     }
 }
 
-static void ask_segment(struct fq_pread *reader, int64_t offset);
-
 static void reader_opened(void *context, int status, const struct fq_msg *msg, const char *text)
 {
     struct fq_pread *reader = context;
@@ -251,11 +247,11 @@ static void reader_opened(void *context, int status, const struct fq_msg *msg, c
         text = err.text;
     }
     if (status != 0) {
-        refused(reader, status, text);
+        fq_pread_refused(reader, status, text);
         return;
     }
     if (fq_idmap_set(&reader->hub->ids, answer.reader, reader) != 0) {
-        refused(reader, FLASHQ_ERR_NO_MEMORY, NULL);
+        fq_pread_refused(reader, FLASHQ_ERR_NO_MEMORY, NULL);
         return;
     }
     reader->id = answer.reader;
@@ -274,7 +270,7 @@ static void reader_opened(void *context, int status, const struct fq_msg *msg, c
     } else if (offset > answer.end) {
         fq_pread_set_condition(reader, FLASHQ_ERR_OUT_OF_RANGE, answer.end);
     } else {
-        ask_segment(reader, offset);
+        fq_pread_ask_segment(reader, offset);
     }
     fq_engine_progress(reader->consumer->engine);
 }
@@ -286,210 +282,16 @@ static void open_reader(struct fq_pread *reader, int64_t now_us)
     struct fq_reader_open open = {.topic_id = reader->rtopic->id, .partition = (uint32_t)reader->index};
     uint32_t correlation = fq_link_correlation(link);
     int64_t length = fq_encode_reader_open(buffer, sizeof buffer, correlation, &open);
-    set_state(reader, FQ_READER_OPENING);
+    fq_pread_set_state(reader, FQ_READER_OPENING);
     int code = fq_link_request(link, buffer, length, correlation,
                                fq_deadline_us(now_us, link->engine->config.timeout_ms), reader_opened,
                                reader);
     if (code != 0) {
-        refused(reader, code, NULL);
+        fq_pread_refused(reader, code, NULL);
     }
-}
-
-/* ---- segments ------------------------------------------------------------------------------- */
-
-static void begin_reading(struct fq_pread *reader, uint64_t position, int64_t offset)
-{
-    reader->next_position = position;
-    reader->next_offset = offset;
-    reader->last_epoch = -1;
-    reader->want_bytes = 0;
-    reader->guess_bytes = GUESS_FIRST;
-    reader->is_caught_up = false;
-    reader->wants_view = true;
-    reader->failures = 0;
-    reader->reported = 0;
-    set_state(reader, FQ_READER_READING);
-}
-
-/* One answer in the search for the end of a damaged range: gallop up, then halve. true: found. */
-static bool probe_goes_on(struct fq_pread *reader, bool is_good, int64_t good_offset)
-{
-    if (is_good) {
-        reader->probe_high = good_offset;
-    } else {
-        reader->probe_low = reader->asked_offset;
-    }
-    int64_t next;
-    if (reader->probe_high < 0) {
-        reader->probe_step *= 2;
-        next = reader->probe_low + reader->probe_step;
-        next = next < reader->high_watermark ? next : reader->high_watermark;
-    } else {
-        next = reader->probe_low + (reader->probe_high - reader->probe_low) / 2;
-    }
-    if (reader->probe_high >= 0 && next <= reader->probe_low) {
-        return false;
-    }
-    if (next <= reader->probe_low) { /* the high watermark itself is damaged: cannot be */
-        reader->probe_high = reader->high_watermark;
-        return false;
-    }
-    ask_segment(reader, next);
-    return true;
-}
-
-/* The range [from, next readable) is damaged: tell, and go on behind it. */
-static void report_damage(struct fq_pread *reader, int64_t next_readable)
-{
-    reader->is_probing = false;
-    reader->doubts = 0;
-    reader->is_sequential = false;
-    fq_pread_set_condition(reader, FLASHQ_ERR_CORRUPT, next_readable);
-}
-
-static void begin_probing(struct fq_pread *reader, int64_t damaged_offset)
-{
-    reader->is_probing = true;
-    reader->next_offset = damaged_offset;
-    reader->probe_low = damaged_offset;
-    reader->probe_high = -1;
-    reader->probe_step = 1;
-    int64_t next = damaged_offset + 1;
-    ask_segment(reader, next < reader->high_watermark ? next : reader->high_watermark);
-}
-
-static void segment_given(struct fq_pread *reader, const struct fq_segment_open_answer *answer)
-{
-    struct fq_err err = {0};
-    struct fq_link *link = fq_hub_link(reader->hub);
-    bool is_damaged = reader->is_probing || answer->position_offset > reader->asked_offset;
-    bool is_beyond = !reader->is_probing || answer->position_offset > reader->next_offset;
-    if (reader->is_probing && probe_goes_on(reader, is_beyond, answer->position_offset)) {
-        fq_rsegment_decline(link, reader->id, answer);
-        return;
-    }
-    if (reader->is_probing && (!is_beyond || answer->position_offset != reader->probe_high)) {
-        reader->is_probing = false; /* the last answer was not the one to go on with: ask for that */
-        reader->probe_step = 0;
-        int64_t good = reader->probe_high;
-        fq_rsegment_decline(link, reader->id, answer);
-        report_damage(reader, good);
-        ask_segment(reader, good);
-        return;
-    }
-    if (answer->segment_id != 0 || answer->window_bytes != 0) {
-        int code = fq_rsegment_open(link, reader->id, answer, &reader->segment, &err);
-        if (code != 0) {
-            fq_link_fail(link, code, err.text);
-            return;
-        }
-    }
-    if (is_damaged) {
-        report_damage(reader, answer->position_offset);
-    }
-    bool was_told = reader->has_condition;
-    int reported = reader->reported;
-    begin_reading(reader, answer->position, answer->position_offset);
-    reader->reported = was_told ? reported : 0;
-}
-
-/* To where the application wants to be, from READING or SEEKING. */
-static void go_to_position(struct fq_pread *reader)
-{
-    if (reader->position >= 0) {
-        ask_segment(reader, reader->position);
-    } else {
-        fq_pread_reopen(reader); /* what start and end are, opening says */
-    }
-}
-
-static void segment_opened(void *context, int status, const struct fq_msg *msg, const char *text)
-{
-    struct fq_pread *reader = context;
-    struct fq_segment_open_answer answer;
-    struct fq_err err = {0};
-    if (!msg && status == FLASHQ_ERR_UNREACHABLE) {
-        return;
-    }
-    if (status == 0) {
-        status = fq_decode_segment_open_answer(msg, &answer, &err);
-        text = err.text;
-    }
-    if (reader->is_superseded && msg) {
-        reader->is_superseded = false;
-        if (status == 0) {
-            fq_rsegment_decline(fq_hub_link(reader->hub), reader->id, &answer);
-        }
-        go_to_position(reader);
-    } else if (status == 0) {
-        segment_given(reader, &answer);
-    } else if (status == FLASHQ_ERR_CORRUPT && reader->is_probing) {
-        if (!probe_goes_on(reader, false, -1)) {
-            int64_t good = reader->probe_high;
-            report_damage(reader, good);
-            ask_segment(reader, good);
-        }
-    } else if (status == FLASHQ_ERR_CORRUPT) {
-        begin_probing(reader, reader->asked_offset);
-    } else {
-        refused(reader, status, text);
-    }
-    fq_engine_progress(reader->consumer->engine);
-}
-
-static void ask_segment(struct fq_pread *reader, int64_t offset)
-{
-    struct fq_link *link = fq_hub_link(reader->hub);
-    uint8_t buffer[128];
-    fq_pread_drop_segment(reader);
-    reader->asked_offset = offset;
-    struct fq_segment_open open = {.reader = reader->id, .offset = offset};
-    uint32_t correlation = fq_link_correlation(link);
-    int64_t length = fq_encode_segment_open(buffer, sizeof buffer, correlation, &open);
-    set_state(reader, FQ_READER_SEEKING);
-    int code = fq_link_request(link, buffer, length, correlation,
-                               fq_deadline_us(link->engine->now_us, link->engine->config.timeout_ms),
-                               segment_opened, reader);
-    if (code != 0) {
-        refused(reader, code, NULL);
-    }
-}
-
-void fq_pread_find_segment(struct fq_pread *reader)
-{
-    ask_segment(reader, reader->next_offset);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
-
-/* What stands at next_position is not the batch that must be there. */
-static void doubt(struct fq_pread *reader)
-{
-    int64_t offset;
-    uint64_t position;
-    bool is_earlier_segment = reader->segment->info.segment_id != reader->view.segment_id &&
-                              !reader->segment->info.is_sealed;
-    reader->doubts++;
-    if (reader->doubts <= DOUBTS_BEFORE_ASKING && !is_earlier_segment) {
-        fq_pread_drop_bytes(reader);
-        reader->is_sequential = true;
-        reader->has_view = false;
-        return;
-    }
-    if (reader->doubts <= DOUBTS_BEFORE_ASKING + 1) {
-        reader->doubts = DOUBTS_BEFORE_ASKING + 1;
-        fq_pread_find_segment(reader); /* the end of an earlier segment looks like this */
-        return;
-    }
-    if (fq_walk_find_next(reader, &offset, &position)) {
-        fq_pread_drop_bytes(reader);
-        reader->next_offset = offset;
-        reader->next_position = position;
-        report_damage(reader, offset);
-        return;
-    }
-    begin_probing(reader, reader->next_offset);
-}
 
 static void arm(struct fq_pread *reader)
 {
@@ -543,7 +345,7 @@ static void read_on(struct fq_pread *reader)
         } else if (found == FLASHQ_ERR_NO_MEMORY) {
             return;
         } else if (found < 0) {
-            doubt(reader);
+            fq_pread_doubt(reader);
         }
     }
 }
@@ -552,7 +354,7 @@ void fq_pread_prepare(struct fq_pread *reader, int64_t now_us)
 {
     if (reader->segment && now_us >= reader->segment->retire_us &&
         reader->state == FQ_READER_READING) {
-        ask_segment(reader, reader->next_offset);
+        fq_pread_ask_segment(reader, reader->next_offset);
     }
     switch (reader->state) {
     case FQ_READER_UNROUTED: fq_consumer_refresh(reader->consumer, reader->rtopic); break;
@@ -572,7 +374,7 @@ void fq_pread_prepare(struct fq_pread *reader, int64_t now_us)
     case FQ_READER_HALTED:
         if (!reader->has_condition && may_recover(reader) && now_us >= reader->retry_us) {
             reader->wants_reroute = true;
-            set_state(reader, FQ_READER_LINK);
+            fq_pread_set_state(reader, FQ_READER_LINK);
         }
         break;
     }
@@ -612,46 +414,11 @@ bool fq_pread_is_resolved(const struct fq_pread *reader)
            reader->state == FQ_READER_HALTED;
 }
 
-void fq_pread_poll_begins(struct fq_pread *reader)
-{
-    reader->is_pinned = false;
-}
-
-bool fq_pread_next(struct fq_pread *reader, struct fq_record *ret, struct fq_source **ret_new_source)
-{
-    *ret_new_source = NULL;
-    while (reader->has_batch) {
-        int found = fq_batch_iter_next(&reader->iter, ret);
-        if (found == 1 && ret->offset < reader->position) {
-            continue; /* before the position, in the batch that holds it */
-        }
-        if (found == 1) {
-            if (!reader->is_pinned) {
-                *ret_new_source = fq_source_ref(reader->batch_source);
-                reader->is_pinned = true;
-            }
-            reader->position = ret->offset + 1;
-            if (reader->position >= reader->next_offset) {
-                drop_batch(reader);
-            }
-            return true;
-        }
-        drop_batch(reader);
-        if (found < 0) { /* the CRC is right, the records make no sense: written so */
-            fq_pread_set_condition(reader, FLASHQ_ERR_CORRUPT, reader->next_offset);
-        } else {
-            reader->position = reader->next_offset;
-        }
-        return false;
-    }
-    return false;
-}
-
 /* ---- seeking, coming and going ---------------------------------------------------------------- */
 
 void fq_pread_seek(struct fq_pread *reader, int64_t offset)
 {
-    drop_batch(reader);
+    fq_pread_drop_batch(reader);
     reader->has_condition = reader->is_probing = reader->is_sequential = false;
     reader->reported = 0;
     reader->condition = 0;
@@ -663,10 +430,10 @@ void fq_pread_seek(struct fq_pread *reader, int64_t offset)
     case FQ_READER_LINK:
     case FQ_READER_OPENING: break; /* the position is looked at once the reader is open */
     case FQ_READER_SEEKING: reader->is_superseded = true; break;
-    case FQ_READER_READING: go_to_position(reader); break;
+    case FQ_READER_READING: fq_pread_go_to_position(reader); break;
     case FQ_READER_HALTED:
         reader->wants_reroute |= reader->hub == NULL;
-        set_state(reader, FQ_READER_LINK);
+        fq_pread_set_state(reader, FQ_READER_LINK);
         break;
     }
     fq_consumer_busy(reader->consumer, reader);
@@ -690,7 +457,7 @@ void fq_pread_reroute(struct fq_pread *reader, struct fq_link *link)
     }
     fq_hub_join(hub, reader);
     if (reader->state != FQ_READER_HALTED) {
-        set_state(reader, FQ_READER_LINK);
+        fq_pread_set_state(reader, FQ_READER_LINK);
     }
 }
 
@@ -709,7 +476,7 @@ void fq_pread_link_down(struct fq_pread *reader, int code, const char *text)
     close_reader(reader);
     reader->is_probing = false;
     if (reader->state != FQ_READER_HALTED && reader->state != FQ_READER_UNROUTED) {
-        set_state(reader, FQ_READER_LINK);
+        fq_pread_set_state(reader, FQ_READER_LINK);
     }
 }
 
@@ -778,7 +545,7 @@ int fq_pread_create(struct fq_consumer *consumer, struct fq_rtopic *rtopic, int3
 
 void fq_pread_destroy(struct fq_pread *reader)
 {
-    drop_batch(reader);
+    fq_pread_drop_batch(reader);
     fq_pread_drop_segment(reader);
     close_reader(reader);
     fq_hub_leave(reader);

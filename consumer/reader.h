@@ -159,16 +159,27 @@ void fq_pread_notified(struct fq_pread *reader);
 void fq_pread_retiring(struct fq_pread *reader, const struct fq_segment_retiring *msg);
 void fq_pread_reset(struct fq_pread *reader, const struct fq_reader_reset *msg);
 
-/* reader.c, for fetch.c and walk.c */
+/* reader.c, for segments.c, fetch.c and walk.c */
+void fq_pread_set_state(struct fq_pread *reader, enum fq_reader_state state);
+/* What a refusal means, of READER_OPEN and of SEGMENT_OPEN. */
+void fq_pread_refused(struct fq_pread *reader, int code, const char *text);
 void fq_pread_set_condition(struct fq_pread *reader, int code, int64_t end);
 void fq_pread_drop_segment(struct fq_pread *reader);
 void fq_pread_drop_bytes(struct fq_pread *reader);
-/* The next batch is in another segment, or has to be found anew: SEGMENT_OPEN at next_offset. */
-void fq_pread_find_segment(struct fq_pread *reader);
+void fq_pread_drop_batch(struct fq_pread *reader);
 /* Opens the reader anew (moved, another generation). */
 void fq_pread_reopen(struct fq_pread *reader);
 /* The same after a pause: what is in the way passes by itself, and the user is told nothing. */
 void fq_pread_retry(struct fq_pread *reader);
+
+/* segments.c. SEGMENT_OPEN; from OPENING, SEEKING and READING. */
+void fq_pread_ask_segment(struct fq_pread *reader, int64_t offset);
+/* The next batch is in another segment, or has to be found anew: SEGMENT_OPEN at next_offset. */
+void fq_pread_find_segment(struct fq_pread *reader);
+/* To where the application wants to be, from READING or SEEKING. */
+void fq_pread_go_to_position(struct fq_pread *reader);
+/* What stands at next_position is not the batch that must be there. */
+void fq_pread_doubt(struct fq_pread *reader);
 
 /* fetch.c: brings the next chunk. 1: a chunk is there; 0: it will come, or nothing is there now. */
 int fq_fetch_next(struct fq_pread *reader);

@@ -133,3 +133,40 @@ bool fq_walk_find_next(struct fq_pread *reader, int64_t *ret_offset, uint64_t *r
     }
     return false;
 }
+
+/* ---- handing out ---------------------------------------------------------------------------- */
+
+void fq_pread_poll_begins(struct fq_pread *reader)
+{
+    reader->is_pinned = false;
+}
+
+bool fq_pread_next(struct fq_pread *reader, struct fq_record *ret, struct fq_source **ret_new_source)
+{
+    *ret_new_source = NULL;
+    while (reader->has_batch) {
+        int found = fq_batch_iter_next(&reader->iter, ret);
+        if (found == 1 && ret->offset < reader->position) {
+            continue; /* before the position, in the batch that holds it */
+        }
+        if (found == 1) {
+            if (!reader->is_pinned) {
+                *ret_new_source = fq_source_ref(reader->batch_source);
+                reader->is_pinned = true;
+            }
+            reader->position = ret->offset + 1;
+            if (reader->position >= reader->next_offset) {
+                fq_pread_drop_batch(reader);
+            }
+            return true;
+        }
+        fq_pread_drop_batch(reader);
+        if (found < 0) { /* the CRC is right, the records make no sense: written so */
+            fq_pread_set_condition(reader, FLASHQ_ERR_CORRUPT, reader->next_offset);
+        } else {
+            reader->position = reader->next_offset;
+        }
+        return false;
+    }
+    return false;
+}

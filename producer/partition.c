@@ -10,8 +10,6 @@
  * sequences, and the broker recognises what it has.
  * Thread: any, under the client's lock.
  */
-#include "producer/partition.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,12 +18,12 @@
 #include "base/log.h"
 #include "client/metadata.h"
 #include "producer/batching.h"
+#include "producer/partition_internal.h"
 #include "producer/producer.h"
 
 #define RETRY_FIRST_US 20000
 #define RETRY_MOST_US 1000000
 #define SEQUENCE_REFUSALS_MAX 3
-#define EPOCH_MAX INT16_MAX
 
 static const char *const state_names[] = {
     [FQ_PPART_UNROUTED] = "unrouted", [FQ_PPART_RING] = "ring",         [FQ_PPART_OPENING] = "opening",
@@ -40,7 +38,7 @@ static const unsigned may_follow[] = {
     [FQ_PPART_DRAINING] = MAY(FQ_PPART_RING) | MAY(FQ_PPART_DEAD),
     [FQ_PPART_DEAD] = 0};
 
-static void set_state(struct fq_ppart *ppart, enum fq_ppart_state state)
+void fq_ppart_set_state(struct fq_ppart *ppart, enum fq_ppart_state state)
 {
     assert(may_follow[ppart->state] & MAY(state));
     fq_debug("%s/%d: producer %s -> %s", ppart->producer->topic, ppart->index,
@@ -85,36 +83,7 @@ void fq_ppart_close_batch(struct fq_ppart *ppart)
     ppart->filling = NULL;
 }
 
-/* ---- slots ---------------------------------------------------------------------------------- */
-
-static void forget_slot(struct fq_ppart *ppart)
-{
-    if (ppart->ring) {
-        fq_idmap_remove(&ppart->ring->slots, ppart->slot, ppart);
-        if (ppart->ring->user.link) {
-            fq_link_cancel(ppart->ring->user.link, ppart);
-        }
-    }
-}
-
-static void slot_closed(void *context, int status, const struct fq_msg *msg, const char *text)
-{
-    (void)context, (void)status, (void)msg, (void)text;
-}
-
-/* Tells the broker that the slot is not used any more. Nobody waits for the answer. */
-static void close_slot(struct fq_ppart *ppart)
-{
-    struct fq_link *link = ppart->ring->user.link;
-    uint8_t buffer[128];
-    uint32_t correlation = fq_link_correlation(link);
-    int64_t length = fq_encode_producer_close(buffer, sizeof buffer, correlation,
-                                              &(struct fq_slot_ref){.slot = ppart->slot});
-    (void)fq_link_request(link, buffer, length, correlation,
-                          fq_deadline_us(link->engine->now_us, link->engine->config.timeout_ms),
-                          slot_closed, NULL);
-    forget_slot(ppart);
-}
+/* ---- the end ---------------------------------------------------------------------------------- */
 
 void fq_ppart_fini(struct fq_ppart *ppart)
 {
@@ -123,15 +92,15 @@ void fq_ppart_fini(struct fq_ppart *ppart)
     }
     bool has_slot = ppart->state == FQ_PPART_OPEN || ppart->state == FQ_PPART_DRAINING;
     if (has_slot && ppart->in_flight_count == 0) {
-        close_slot(ppart);
+        fq_slot_close(ppart);
     } else {
-        forget_slot(ppart);
+        fq_slot_forget(ppart);
     }
     fq_ring_leave(ppart->ring, &ppart->ring_node);
     ppart->ring = NULL;
 }
 
-static void pause_then_retry(struct fq_ppart *ppart)
+void fq_ppart_pause(struct fq_ppart *ppart)
 {
     int64_t pause = RETRY_FIRST_US << (ppart->failures < 6 ? ppart->failures : 6);
     ppart->failures++;
@@ -139,53 +108,8 @@ static void pause_then_retry(struct fq_ppart *ppart)
                       (pause < RETRY_MOST_US ? pause : RETRY_MOST_US);
 }
 
-/* Sequences count from 0 to INT32_MAX and go on at 0, as Kafka's do. */
-static int32_t sequence_add(int32_t sequence, int32_t count)
-{
-    return (int32_t)(((uint32_t)sequence + (uint32_t)count) & INT32_MAX);
-}
-
-/* How far `a` is ahead of `b`; negative when it is behind. */
-static int32_t sequence_ahead(int32_t a, int32_t b)
-{
-    uint32_t distance = ((uint32_t)a - (uint32_t)b) & INT32_MAX;
-    return distance <= INT32_MAX / 2 ? (int32_t)distance : (int32_t)distance - INT32_MAX - 1;
-}
-
-/* Whatever is not answered is known not to be stored: it is numbered anew in the next epoch, from where the
- * broker's answer to the next opening says that the producer ended. */
-static void next_epoch(struct fq_ppart *ppart)
-{
-    if (ppart->epoch == EPOCH_MAX) {
-        ppart->producer_id = (int64_t)(fq_random_u64() >> 1);
-        ppart->epoch = 0;
-    } else {
-        ppart->epoch++;
-    }
-    ppart->next_sequence = 0;
-    ppart->was_opened = false;
-}
-
-static bool is_numbered(const struct fq_ppart *ppart, const struct fq_batch *batch)
-{
-    return batch->length != 0 && batch->epoch == ppart->epoch &&
-           batch->producer_id == ppart->producer_id;
-}
-
-/* The first sequence that will be sent on a slot opened now. */
-static int32_t first_sequence(const struct fq_ppart *ppart)
-{
-    if (!fq_chain_is_empty(&ppart->waiting)) {
-        const struct fq_batch *first = fq_chain_item(ppart->waiting.next, struct fq_batch, node);
-        if (is_numbered(ppart, first)) {
-            return first->base_sequence;
-        }
-    }
-    return ppart->next_sequence;
-}
-
 /* Fails everything that waits; what was written once may be stored. */
-static void fail_waiting(struct fq_ppart *ppart, int code)
+void fq_ppart_fail_waiting(struct fq_ppart *ppart, int code)
 {
     fq_ppart_close_batch(ppart);
     while (!fq_chain_is_empty(&ppart->waiting)) {
@@ -212,116 +136,10 @@ void fq_ppart_die(struct fq_ppart *ppart, int code)
         fq_chain_splice_front(&ppart->waiting, &ppart->refused);
         fq_chain_splice_front(&ppart->waiting, &ppart->in_flight);
         ppart->in_flight_count = 0;
-        forget_slot(ppart);
-        set_state(ppart, FQ_PPART_DEAD);
+        fq_slot_forget(ppart);
+        fq_ppart_set_state(ppart, FQ_PPART_DEAD);
     }
-    fail_waiting(ppart, code);
-}
-
-/* What a refusal to open means. */
-static void open_refused(struct fq_ppart *ppart, int code, const char *text)
-{
-    struct fq_producer *producer = ppart->producer;
-    ppart->refused_code = code;
-    fq_producer_note_error(producer, code, text);
-    switch (code) {
-    case FLASHQ_ERR_UNKNOWN_TOPIC_ID:
-    case FLASHQ_ERR_NOT_FOUND:
-        fq_ppart_die(ppart, FLASHQ_ERR_UNKNOWN_TOPIC_ID);
-        return;
-    case FLASHQ_ERR_NOT_LEADER:
-        ppart->wants_reroute = true;
-        fq_producer_refresh(producer);
-        break;
-    case FLASHQ_ERR_UNREACHABLE:
-    case FLASHQ_ERR_CLOSED:
-    case FLASHQ_ERR_TIMED_OUT:
-    case FLASHQ_ERR_AGAIN:
-    case FLASHQ_ERR_BUSY:
-    case FLASHQ_ERR_SHUTTING_DOWN:
-    case FLASHQ_ERR_NO_MEMORY: break; /* may pass: the delivery timeout bounds it */
-    case FLASHQ_ERR_FENCED:           /* somebody else drew our number */
-        fail_waiting(ppart, code);
-        ppart->producer_id = (int64_t)(fq_random_u64() >> 1);
-        ppart->epoch = 0;
-        ppart->next_sequence = 0;
-        ppart->was_opened = false;
-        break;
-    default: fail_waiting(ppart, code); break;
-    }
-    pause_then_retry(ppart);
-}
-
-static void slot_opened(void *context, int status, const struct fq_msg *msg, const char *text)
-{
-    struct fq_ppart *ppart = context;
-    struct fq_producer_open_answer answer;
-    struct fq_err err = {0};
-    if (!msg && status == FLASHQ_ERR_UNREACHABLE) {
-        return; /* the ring tells */
-    }
-    if (status == 0) {
-        status = fq_decode_producer_open_answer(msg, &answer, &err);
-        text = err.text;
-    }
-    if (status != 0) {
-        set_state(ppart, FQ_PPART_RING);
-        open_refused(ppart, status, text);
-        return;
-    }
-    bool is_known = answer.last_sequence >= 0;
-    int32_t broker_next = is_known ? sequence_add(answer.last_sequence, 1) : ppart->next_sequence;
-    if (!ppart->was_opened) {
-        ppart->next_sequence = broker_next; /* nothing is numbered in this epoch yet */
-    } else if (is_known && sequence_ahead(first_sequence(ppart), broker_next) > 0) {
-        /* A batch given up before was not stored, so none after it was: number them anew. */
-        ppart->slot = answer.slot;
-        close_slot(ppart);
-        next_epoch(ppart);
-        set_state(ppart, FQ_PPART_RING);
-        return;
-    }
-    if (fq_idmap_set(&ppart->ring->slots, answer.slot, ppart) != 0) {
-        set_state(ppart, FQ_PPART_RING);
-        open_refused(ppart, FLASHQ_ERR_NO_MEMORY, NULL);
-        return;
-    }
-    struct fq_producer *producer = ppart->producer;
-    unsigned most = (unsigned)producer->engine->config.max_in_flight;
-    ppart->slot = answer.slot;
-    ppart->max_in_flight = answer.max_in_flight > 0 && answer.max_in_flight < most
-                               ? answer.max_in_flight
-                               : most;
-    if (answer.message_max_bytes > 0 && answer.message_max_bytes < producer->message_max_bytes) {
-        producer->message_max_bytes = answer.message_max_bytes;
-    }
-    ppart->notifies_posted = ppart->notifies_acked = 0;
-    ppart->was_opened = true;
-    ppart->failures = 0;
-    ppart->refused_code = 0;
-    set_state(ppart, FQ_PPART_OPEN);
-    (void)fq_ppart_pump(ppart, producer->engine->now_us);
-}
-
-static void open_slot(struct fq_ppart *ppart, int64_t now_us)
-{
-    struct fq_producer *producer = ppart->producer;
-    struct fq_link *link = ppart->ring->user.link;
-    uint8_t buffer[256];
-    struct fq_producer_open open = {
-        .topic_id = producer->topic_id, .partition = (uint32_t)ppart->index,
-        .producer_id = ppart->producer_id, .producer_epoch = ppart->epoch,
-        .next_sequence = first_sequence(ppart), .acks = (uint8_t)producer->engine->config.acks};
-    uint32_t correlation = fq_link_correlation(link);
-    int64_t length = fq_encode_producer_open(buffer, sizeof buffer, correlation, &open);
-    int code = fq_link_request(link, buffer, length, correlation,
-                               fq_deadline_us(now_us, producer->engine->config.timeout_ms),
-                               slot_opened, ppart);
-    if (code == 0) {
-        set_state(ppart, FQ_PPART_OPENING);
-    } else {
-        open_refused(ppart, code, NULL);
-    }
+    fq_ppart_fail_waiting(ppart, code);
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -352,7 +170,7 @@ static void number(struct fq_ppart *ppart, struct fq_batch *batch)
 {
     struct fq_producer *producer = ppart->producer;
     const struct fq_client_config *config = &producer->engine->config;
-    if (is_numbered(ppart, batch)) {
+    if (fq_slot_is_numbered(ppart, batch)) {
         return;
     }
     int32_t count = batch->builder.records_count;
@@ -363,7 +181,7 @@ static void number(struct fq_ppart *ppart, struct fq_batch *batch)
         .pool = &producer->pool};
     int code = fq_batch_number(batch, &how);
     assert(code == 0); /* a batch with records always finishes */
-    ppart->next_sequence = sequence_add(ppart->next_sequence, count);
+    ppart->next_sequence = fq_sequence_add(ppart->next_sequence, count);
 }
 
 static void post(struct fq_ppart *ppart, struct fq_batch *batch)
@@ -420,7 +238,7 @@ bool fq_ppart_pump(struct fq_ppart *ppart, int64_t now_us)
         if (ppart->wants_reroute) {
             fq_producer_refresh(ppart->producer);
         } else if (ppart->ring->state == FQ_RING_OPEN && now_us >= ppart->retry_us) {
-            open_slot(ppart, now_us);
+            fq_slot_open(ppart, now_us);
         } else {
             fq_ring_step(ppart->ring, now_us);
         }
@@ -428,7 +246,7 @@ bool fq_ppart_pump(struct fq_ppart *ppart, int64_t now_us)
     case FQ_PPART_UNROUTED: fq_producer_refresh(ppart->producer); break;
     case FQ_PPART_OPENING:
     case FQ_PPART_DRAINING: break;
-    case FQ_PPART_DEAD: fail_waiting(ppart, ppart->dead_code); break;
+    case FQ_PPART_DEAD: fq_ppart_fail_waiting(ppart, ppart->dead_code); break;
     }
     return false;
 }
@@ -468,7 +286,7 @@ void fq_ppart_reroute(struct fq_ppart *ppart, struct fq_link *link)
     ppart->ring = ring;
     fq_ring_join(ring, &ppart->ring_node);
     if (ppart->state == FQ_PPART_UNROUTED) {
-        set_state(ppart, FQ_PPART_RING);
+        fq_ppart_set_state(ppart, FQ_PPART_RING);
     }
 }
 
@@ -494,17 +312,17 @@ static bool is_indefinite(int status)
 static void renumber_refused(struct fq_ppart *ppart)
 {
     if (!ppart->keeps_numbers) {
-        next_epoch(ppart);
+        fq_slot_next_epoch(ppart);
     }
     ppart->keeps_numbers = false;
 }
 
 static void all_answered(struct fq_ppart *ppart)
 {
-    close_slot(ppart);
+    fq_slot_close(ppart);
     renumber_refused(ppart);
     fq_chain_splice_front(&ppart->waiting, &ppart->refused);
-    set_state(ppart, FQ_PPART_RING);
+    fq_ppart_set_state(ppart, FQ_PPART_RING);
 }
 
 /* The first refusal of a slot, or what follows it. The batch has left `in_flight`. */
@@ -525,7 +343,7 @@ static void refused(struct fq_ppart *ppart, struct fq_batch *batch, const struct
     }
     if (again && !batch->is_reported) {
         if (status != FLASHQ_ERR_SLOT_FAILED && status != FLASHQ_ERR_SEQUENCE) {
-            pause_then_retry(ppart);
+            fq_ppart_pause(ppart);
         }
         fq_chain_append(&ppart->refused, &batch->node);
         return;
@@ -562,7 +380,7 @@ bool fq_ppart_acked(struct fq_ppart *ppart, const struct fq_ack_entry *entry)
                                (entry->flags & FQ_ACK_DUPLICATE) != 0, false);
     } else {
         if (ppart->state == FQ_PPART_OPEN) {
-            set_state(ppart, FQ_PPART_DRAINING);
+            fq_ppart_set_state(ppart, FQ_PPART_DRAINING);
         }
         refused(ppart, batch, entry);
     }
@@ -622,7 +440,7 @@ void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text)
             renumber_refused(ppart);
         }
         fq_link_cancel(ring->user.link, ppart);
-        set_state(ppart, FQ_PPART_RING);
+        fq_ppart_set_state(ppart, FQ_PPART_RING);
     }
 }
 
