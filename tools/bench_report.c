@@ -220,9 +220,9 @@ static void print_table(const struct fq_bench *bench, const struct fq_bench_resu
     char *command = command_line(bench->cli);
     double seconds = r->seconds > 0 ? r->seconds : 1;
     fq_buf_printf(out, "%s %s: %" PRIu64 " records of %" PRIu64 " bytes in %.3f s, %" PRId64
-                       " clients, %" PRIu64 " errors\n",
+                       " client%s, %" PRIu64 " errors\n",
                   kinds[bench->kind], bench->topic, r->records, bench->size, r->seconds,
-                  bench->clients, r->errors);
+                  bench->clients, bench->clients == 1 ? "" : "s", r->errors);
     fq_buf_printf(out, "throughput     %.0f msgs/s  %.1f MB/s", (double)r->records / seconds,
                   (double)r->bytes / seconds / 1e6);
     if (bench->clients > 1) {
@@ -235,7 +235,7 @@ static void print_table(const struct fq_bench *bench, const struct fq_bench_resu
         fq_buf_printf(out, "batches        %" PRIu64 " of %.0f bytes on average\n", r->batches,
                       (double)r->batch_bytes / (double)r->batches);
     }
-    fq_buf_add_text(out, "CPU           ");
+    fq_buf_add_text(out, "CPU          "); /* each figure brings two blanks */
     print_cpu(out, "client", r->client_cpu);
     print_cpu(out, "broker", r->broker_cpu);
     fq_buf_printf(out, "\nmemcpy         %.2f GB/s into prepared shared memory, same record size\n",

@@ -260,8 +260,9 @@ static int tell_health(struct fq_cli *cli, int result, const struct health *heal
                            (json_int_t)health->offline, "error",
                            result == 0 ? NULL : flashq_error_name(result)));
     } else if (result == 0) {
-        fq_buf_printf(&cli->out.buf, "%s: %" PRIu64 " partitions, %" PRIu64 " offline\n",
-                      is_healthy ? "healthy" : "unhealthy", health->partitions, health->offline);
+        fq_buf_printf(&cli->out.buf, "%s: %" PRIu64 " partition%s, %" PRIu64 " offline\n",
+                      is_healthy ? "healthy" : "unhealthy", health->partitions,
+                      health->partitions == 1 ? "" : "s", health->offline);
     }
     if (result != 0) {
         return fq_cli_fail(cli, result, cli->errtext, "cannot ask for the health");

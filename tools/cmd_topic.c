@@ -223,8 +223,9 @@ static void describe_table(struct fq_cli *cli, const struct description *d)
         "PARTITION", "STATUS", "LEADER", "SHARD", "EPOCH", "START", "END", "BYTES", "MEDIUM", NULL};
     static const char *const config_headings[] = {"KEY", "VALUE", "SOURCE", NULL};
     struct fq_table table;
-    fq_buf_printf(&cli->out.buf, "%s: id %s, %" PRId32 " partitions, %" PRId32 " replicas\n\n",
-                  d->info.name, d->info.id, d->info.partitions, d->info.replicas);
+    fq_buf_printf(&cli->out.buf, "%s: id %s, %" PRId32 " partition%s, %" PRId32 " replica%s\n\n",
+                  d->info.name, d->info.id, d->info.partitions, d->info.partitions == 1 ? "" : "s",
+                  d->info.replicas, d->info.replicas == 1 ? "" : "s");
     fq_table_init(&table, partition_headings);
     for (size_t i = 0; i < d->partitions_count; i++) {
         const flashq_partition_info *p = &d->partitions[i];

@@ -94,7 +94,11 @@ int fq_publish_open(struct fq_publish *publish)
     int result = flashq_producer_open(cli->client, publish->topic, cli->timeout_ms,
                                       &publish->producer, cli->errtext, sizeof cli->errtext);
     if (result != 0) {
-        return fq_cli_fail(cli, result, cli->errtext, "%s", publish->topic);
+        int status = fq_cli_fail(cli, result, cli->errtext, "%s", publish->topic);
+        if (result == FLASHQ_ERR_NOT_FOUND) {
+            fq_cli_warn("topics are made with: flashq topic create %s", publish->topic);
+        }
+        return status;
     }
     publish->started_ns = fq_now_ns();
     return 0;
