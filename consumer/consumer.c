@@ -132,7 +132,7 @@ static bool is_quiet(const struct fq_pread *reader)
         if (reader->segment && reader->segment->retire_us != INT64_MAX) {
             return false; /* it must be given back in time, also if nobody polls */
         }
-        return reader->has_batch || reader->has_condition || reader->fetch != NULL ||
+        return reader->has_batch || reader->has_condition || reader->fetch != NULL || reader->is_paused ||
                (reader->is_caught_up && reader->is_armed);
     case FQ_READER_HALTED: break;
     }

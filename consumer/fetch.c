@@ -279,6 +279,20 @@ static int post_reads(struct fq_pread *reader, struct fq_fetch *fetch)
     return posted;
 }
 
+/* What paused partitions have read ahead gives way to one that is polled; they read it again when resumed. */
+static void take_from_paused(struct fq_consumer *consumer)
+{
+    for (struct fq_chain *at = consumer->readers.next; at != &consumer->readers; at = at->next) {
+        struct fq_pread *reader = fq_chain_item(at, struct fq_pread, node);
+        bool has_buffers = reader->chunk.source || reader->ready.source || reader->fetch ||
+                           reader->batch_source;
+        if (reader->is_paused && has_buffers && !reader->has_condition &&
+            reader->state == FQ_READER_READING && reader->segment && !reader->segment->map) {
+            fq_pread_seek(reader, reader->position);
+        }
+    }
+}
+
 static int start_fetch(struct fq_pread *reader, uint64_t position, size_t wanted)
 {
     struct fq_consumer *consumer = reader->consumer;
@@ -288,6 +302,10 @@ static int start_fetch(struct fq_pread *reader, uint64_t position, size_t wanted
         return FLASHQ_ERR_NO_MEMORY;
     }
     int code = fq_buffers_get(&consumer->buffers, ask, &fetch->buffer);
+    if (code == FLASHQ_ERR_AGAIN && !reader->is_paused) {
+        take_from_paused(consumer);
+        code = fq_buffers_get(&consumer->buffers, ask, &fetch->buffer);
+    }
     if (code != 0) {
         free(fetch);
         return code;
@@ -315,7 +333,7 @@ static void prefetch(struct fq_pread *reader)
 {
     size_t wanted;
     uint64_t after = reader->chunk.position + fq_walk_whole_bytes(&reader->chunk, &wanted);
-    if (!reader->fetch && after > reader->chunk.position && after < limit_of(reader)) {
+    if (!reader->fetch && !reader->is_paused && after > reader->chunk.position && after < limit_of(reader)) {
         (void)start_fetch(reader, after, wanted); /* no room for it now: fetched when it is needed */
     }
 }

@@ -333,6 +333,9 @@ static void read_on(struct fq_pread *reader)
         if (reader->state != FQ_READER_READING || reader->is_caught_up) {
             continue;
         }
+        if (!reader->chunk.source && reader->is_paused) {
+            return; /* it keeps what was read ahead, and reads nothing more */
+        }
         if (!reader->chunk.source && fq_fetch_next(reader) == 0) {
             if (reader->state == FQ_READER_READING && reader->is_caught_up && !reader->is_armed) {
                 continue; /* arm, where the view cannot be seen */

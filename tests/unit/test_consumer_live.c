@@ -701,6 +701,41 @@ over_both(positions, calls_that_gave_up_leave_nothing_open_at_the_broker)
     tear_down(&s);
 }
 
+/* What a paused partition has read ahead gives way when fetch.buffer.bytes are used, and comes again. */
+over_both(positions, a_paused_partition_starves_nobody)
+{
+    enum { COUNT = 2000 };
+    struct setup s;
+    int next[2] = {0, 0};
+    live_broker_begin(&s.b);
+    s.client = live_client(&s.b, *transport, "fetch.max.bytes", "1MiB", "fetch.buffer.bytes", "1MiB", NULL);
+    live_topic(s.client, "t", 2);
+    open_handles(&s);
+    for (int i = 0; i < 2 * COUNT; i++) {
+        int number = i / 2;
+        flashq_record record = {.struct_bytes = sizeof record, .partition = i % 2, .timestamp_ms = 1,
+                                .value = &number, .value_length = sizeof number};
+        cr_assert_eq(flashq_send(s.producer, &record, 10000), 0);
+    }
+    cr_assert_eq(flashq_flush(s.producer, 10000), 0);
+    assign(&s, -1, 0);
+    for (int turn = 0; next[0] < COUNT || next[1] < COUNT; turn++) {
+        const flashq_message *message;
+        int paused = turn / 20 % 2; /* one is paused while the other is polled, by turns */
+        cr_assert_eq(flashq_resume(s.consumer, "t", 1 - paused), 0);
+        cr_assert_eq(flashq_pause(s.consumer, "t", paused), 0);
+        if (next[1 - paused] == COUNT) {
+            continue;
+        }
+        cr_assert_eq(flashq_consumer_poll(s.consumer, &message, 1, 10000), 1, "turn %d", turn);
+        int number;
+        memcpy(&number, message->value, sizeof number);
+        cr_assert_eq(message->partition, 1 - paused);
+        cr_assert_eq(number, next[message->partition]++, "none lost, none twice");
+    }
+    tear_down(&s);
+}
+
 /* ---- what the broker says unasked ------------------------------------------------------------- */
 
 static struct fq_pread *reader_of(struct setup *s)

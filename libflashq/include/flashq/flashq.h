@@ -73,7 +73,8 @@ FLASHQ_API int flashq_config_describe(size_t index, const char **key, const char
 
 /* ---- client -------------------------------------------------------------------------------- */
 
-/* Copies config (NULL: defaults). Connects in the background; flashq_client_wait waits for it. */
+/* Copies config (NULL: defaults). Never blocks: it connects in the background; flashq_client_wait waits for
+ * it. CONFIG (an address in `brokers`), NO_MEMORY, or what the system says of a descriptor or thread. */
 FLASHQ_API int flashq_client_open(const flashq_config *config, flashq_client **ret_client,
                                   char *errtext, size_t errtext_bytes);
 /* Closes all its producers and consumers too (timeout_ms bounds the whole); returns the number of
@@ -82,7 +83,8 @@ FLASHQ_API int64_t flashq_client_close(flashq_client *client, int timeout_ms);
 /* 0 once a broker answered; FLASHQ_ERR_UNREACHABLE or TIMED_OUT by the deadline. */
 FLASHQ_API int flashq_client_wait(flashq_client *client, int timeout_ms, char *errtext,
                                   size_t errtext_bytes);
-/* Readable when flashq_producer_poll or flashq_consumer_poll has something. */
+/* Readable when flashq_producer_poll or flashq_consumer_poll has something; -1: no such client. The
+ * client's: valid until it is closed, only to be polled, never read or closed by the caller. */
 FLASHQ_API int flashq_client_fd(const flashq_client *client);
 /* The endpoint in use ("shm:/run/flashq/flashq.sock", "tcp:127.0.0.1:9640") into buffer; 0, or
  * FLASHQ_ERR_UNREACHABLE and an empty text while there is none. */
@@ -132,21 +134,30 @@ typedef struct flashq_report {
 FLASHQ_API int flashq_producer_open(flashq_client *client, const char *topic, int timeout_ms,
                                     flashq_producer **ret_producer, char *errtext,
                                     size_t errtext_bytes);
-/* Flushes up to the deadline; *ret_undelivered (may be NULL) counts records given up. */
+/* Flushes up to the deadline, then frees the producer whatever came of it; *ret_undelivered (may be NULL)
+ * counts records given up: neither acknowledged nor reported as failed. Always 0 but for a client that is
+ * being closed by another thread (CLOSED: that thread frees it). */
 FLASHQ_API int flashq_producer_close(flashq_producer *producer, int timeout_ms,
                                      int64_t *ret_undelivered);
 
 /* Copies the record into the queue. When `queue.bytes` are used it blocks up to timeout_ms, then
- * returns FLASHQ_ERR_AGAIN. Delivery is reported by flashq_producer_poll if `reports` is not "none"
+ * returns FLASHQ_ERR_AGAIN. Refused, and never in the queue: INVALID, TOO_LARGE, LIMIT (headers),
+ * TIMESTAMP, NOT_FOUND (no such partition), UNKNOWN_TOPIC_ID (the topic is gone): words in
+ * flashq_producer_last_error. A batch is compressed by the call that sends it off, while other calls of the
+ * same client wait; a second client compresses beside it. Delivery is reported by flashq_producer_poll if `reports` is not "none"
  * (default "errors"; "all"; "none"), and counted in flashq_producer_stats always. */
 FLASHQ_API int flashq_send(flashq_producer *producer, const flashq_record *record, int timeout_ms);
-/* Sends and waits for the acknowledgement of this record. ret_report may be NULL. */
+/* Sends and waits for the acknowledgement of this record; returns the report's status. ret_report may be
+ * NULL. What flashq_send refuses is refused here too, and *ret_report is then left alone. TIMED_OUT: the
+ * record may still be delivered later (persisted is MAYBE, and it will be in no other report than those of
+ * flashq_producer_poll). */
 FLASHQ_API int flashq_send_sync(flashq_producer *producer, const flashq_record *record,
                                 int timeout_ms, flashq_report *ret_report);
 /* Waits until everything sent so far is acknowledged or failed; FLASHQ_ERR_TIMED_OUT otherwise.
  * 0 even if records failed: see reports and stats. */
 FLASHQ_API int flashq_flush(flashq_producer *producer, int timeout_ms);
-/* Takes up to max reports, waiting up to timeout_ms for the first; returns how many. */
+/* Takes up to max reports, waiting up to timeout_ms for the first; returns how many, or an error (CLOSED).
+ * In the order of sending within a partition, but for records given up before their turn. */
 FLASHQ_API int flashq_producer_poll(flashq_producer *producer, flashq_report *reports, size_t max,
                                     int timeout_ms);
 
@@ -165,6 +176,7 @@ FLASHQ_API int flashq_producer_get_stats(flashq_producer *producer, flashq_produ
  * words that name the limit or the reason. 0 and an empty text if there was none. */
 FLASHQ_API int flashq_producer_last_error(flashq_producer *producer, char *errtext,
                                           size_t errtext_bytes);
+/* Of the topic, when the producer was opened; 0 for NULL. */
 FLASHQ_API int32_t flashq_producer_partitions(flashq_producer *producer);
 
 /* ---- consuming ----------------------------------------------------------------------------- */
@@ -172,10 +184,11 @@ FLASHQ_API int32_t flashq_producer_partitions(flashq_producer *producer);
 #define FLASHQ_OFFSET_START INT64_C(-2)  /* the log start */
 #define FLASHQ_OFFSET_END INT64_C(-1)    /* the high watermark when the position is resolved */
 
-/* A consumer for any number of partitions of any topics. */
-/* Fails only for want of memory: nothing is asked of the broker. */
+/* A consumer for any number of partitions of any topics. Fails only for want of memory: nothing is asked of
+ * the broker. */
 FLASHQ_API int flashq_consumer_open(flashq_client *client, flashq_consumer **ret_consumer,
                                     char *errtext, size_t errtext_bytes);
+/* Frees the consumer and what is borrowed from it. Does not block, whatever timeout_ms is. */
 FLASHQ_API int flashq_consumer_close(flashq_consumer *consumer, int timeout_ms);
 
 /* Adds a partition at an offset (or FLASHQ_OFFSET_START, _END). partition -1: all of the topic. Waits
@@ -185,6 +198,8 @@ FLASHQ_API int flashq_consumer_close(flashq_consumer *consumer, int timeout_ms);
 FLASHQ_API int flashq_consumer_assign(flashq_consumer *consumer, const char *topic,
                                       int32_t partition, int64_t offset, int timeout_ms,
                                       char *errtext, size_t errtext_bytes);
+/* partition -1: all of the topic. NOT_FOUND if nothing of it is assigned. Messages that the last poll lent
+ * stay valid until the next. */
 FLASHQ_API int flashq_consumer_unassign(flashq_consumer *consumer, const char *topic,
                                         int32_t partition);
 
@@ -207,7 +222,9 @@ struct flashq_message {
 };
 
 /* Fills up to max message pointers; waits up to timeout_ms for the first. Returns how many (0: none by
- * the deadline). Order is kept per partition. */
+ * the deadline), or an error (CLOSED, NO_MEMORY); what becomes of connections and partitions is no error
+ * of the poll but a message with a status. Order is kept per partition, and partitions take turns. What
+ * the last poll of this consumer lent is given back, also if another thread polled. */
 FLASHQ_API int flashq_consumer_poll(flashq_consumer *consumer, const flashq_message **messages,
                                     size_t max, int timeout_ms);
 /* The latest condition or failure of this consumer: its code and words for a person. */
@@ -223,19 +240,23 @@ FLASHQ_API int flashq_message_header(const flashq_message *message, size_t index
                                      flashq_header *ret_header);
 
 /* Seek is a barrier: nothing from before it is returned after it. An offset that the partition does not
- * have is told by the next poll, not here. */
+ * have is told by the next poll, not here. NOT_FOUND: not assigned. TIMED_OUT: the position was set, but
+ * the broker has not said yet what is there (poll goes on with it). */
 FLASHQ_API int flashq_seek_offset(flashq_consumer *consumer, const char *topic, int32_t partition,
                                   int64_t offset, int timeout_ms);
-/* To the first record at or after timestamp_ms (the end if there is none). */
+/* To the first record at or after timestamp_ms (the end if there is none). On an error of the query (see
+ * flashq_offset_for_time) the position is what it was. */
 FLASHQ_API int flashq_seek_time(flashq_consumer *consumer, const char *topic, int32_t partition,
                                 int64_t timestamp_ms, int timeout_ms);
-/* Paused partitions keep their place and what was read ahead; -1: all of the topic. */
+/* Paused partitions keep their place and what was read ahead, as far as `fetch.buffer.bytes` has room for
+ * the others; partition -1: all of the topic. NOT_FOUND if nothing of it is assigned. */
 FLASHQ_API int flashq_pause(flashq_consumer *consumer, const char *topic, int32_t partition);
 FLASHQ_API int flashq_resume(flashq_consumer *consumer, const char *topic, int32_t partition);
-/* The next offset that poll will return. */
+/* The next offset that poll will return. NOT_FOUND: not assigned; AGAIN: start or end, not resolved yet. */
 FLASHQ_API int flashq_position(flashq_consumer *consumer, const char *topic, int32_t partition,
                                int64_t *ret_offset);
-/* Records between the position and the high watermark as last seen; never negative. */
+/* Records between the position and the high watermark as last seen; never negative. Asks no broker. Errors
+ * as flashq_position. */
 FLASHQ_API int flashq_lag(flashq_consumer *consumer, const char *topic, int32_t partition,
                           int64_t *ret_lag);
 
@@ -250,7 +271,8 @@ typedef struct flashq_time_answer {
     uint64_t cost_bytes;   /* log bytes it scanned */
 } flashq_time_answer;
 /* The first record of the partition at or after timestamp_ms, exactly, whatever the order of timestamps;
- * a negative time is the start. ret->struct_bytes is set by the caller. */
+ * a negative time is the start. ret->struct_bytes is set by the caller. NOT_FOUND (topic, partition), OFFLINE,
+ * CORRUPT (a compressed batch that had to be looked into is damaged), UNREACHABLE, TIMED_OUT. */
 FLASHQ_API int flashq_offset_for_time(flashq_client *client, const char *topic, int32_t partition,
                                       int64_t timestamp_ms, int timeout_ms, flashq_time_answer *ret,
                                       char *errtext, size_t errtext_bytes);
@@ -283,7 +305,9 @@ typedef struct flashq_config_entry {
     char source[16];       /* "default", "broker", "topic" */
 } flashq_config_entry;
 
-/* Arrays come from the library; free with flashq_free. */
+/* Asking the broker. All block up to timeout_ms; UNREACHABLE (the text names the addresses tried), TIMED_OUT,
+ * NOT_FOUND; on an error no result is written. Arrays come from the library, also with a count of 0; free
+ * them with flashq_free. What a call only asks is asked again after a lost connection. */
 FLASHQ_API int flashq_topic_list(flashq_client *client, int timeout_ms, flashq_topic_info **ret_topics,
                                  size_t *ret_count, char *errtext, size_t errtext_bytes);
 FLASHQ_API int flashq_topic_describe(flashq_client *client, const char *topic, int timeout_ms,
@@ -299,8 +323,7 @@ typedef struct flashq_pair {
     const char *value;
 } flashq_pair;
 
-/* partitions, replicas 0: the broker's defaults. */
-/* EXISTS, INVALID (a name: the text says which byte), CONFIG (a key or value). When the connection is lost
+/* partitions, replicas 0: the broker's defaults. EXISTS, INVALID (a name: the text says which byte), CONFIG (a key or value). When the connection is lost
  * before the answer, the text says that it may have been done. */
 FLASHQ_API int flashq_topic_create(flashq_client *client, const char *topic, int32_t partitions,
                                    int32_t replicas, const flashq_pair *configs,
@@ -342,6 +365,7 @@ FLASHQ_API int flashq_cluster_counters(flashq_client *client, int timeout_ms,
                                        flashq_counter **ret_counters, size_t *ret_count,
                                        char *errtext, size_t errtext_bytes);
 
+/* NULL is fine. */
 FLASHQ_API void flashq_free(void *array);
 
 #ifdef __cplusplus
