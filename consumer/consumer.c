@@ -18,6 +18,10 @@
 
 #define REFRESH_PAUSE_US 100000
 #define POLL_MESSAGES_MAX ((size_t)1 << 20)
+/* Polls that find records waiting give the engine a turn once in so many: a turn costs more than a record. A
+ * batch that is used up gives it one at once (there is no news then), and so does the io thread when the
+ * application takes its time. */
+#define DRIVE_EVERY_POLLS 64
 
 static struct fq_consumer *consumer_of(struct fq_member *member)
 {
@@ -532,7 +536,8 @@ int fq_consumer_poll(struct fq_consumer *consumer, const flashq_message **messag
         if (code != 0 && code != FLASHQ_ERR_TIMED_OUT) {
             return code;
         }
-    } else {
+    } else if (++consumer->polls_since_drive >= DRIVE_EVERY_POLLS) {
+        consumer->polls_since_drive = 0;
         (void)fq_engine_drive(consumer->engine);
     }
     let_go(consumer); /* another thread's poll may have come in between */

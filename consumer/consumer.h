@@ -28,6 +28,7 @@ struct fq_consumer {
     size_t messages_capacity;
     struct fq_source **pins;      /* the memory behind them */
     size_t pins_count, pins_capacity;
+    unsigned polls_since_drive;
     struct fq_pread *turn;        /* who comes first at the next poll; NULL: the first reader */
 
     bool is_refreshing;
