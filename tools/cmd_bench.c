@@ -288,6 +288,12 @@ static int fill_topic(struct fq_bench *bench)
     }
     bench->msgs = wanted;
     free(worker);
+    code = code == 0 ? prepare_topic(bench) : code;
+    if (code == 0 && bench->pinned_end < wanted) {
+        fq_cli_warn("%s keeps %" PRId64 " of %" PRId64 " records: its retention.bytes removes the rest",
+                    bench->topic, bench->pinned_end, wanted);
+        code = FQ_EXIT_FAILED;
+    }
     return code;
 }
 

@@ -44,6 +44,16 @@ class Bench(unittest.TestCase):
                     self.check(out, count // 2, 1024)
                     print(f"# {mode} {transport}: {out['msgs_per_s']:.0f} msg/s", flush=True)
 
+    def test_a_topic_that_was_trimmed(self):
+        settings = {"retention.bytes": "4MiB"}
+        with harness.scratch() as folder, harness.Broker(folder, settings=settings) as broker:
+            broker.flashq("bench", "pub", "T", "--msgs", "20000", "--size", "1024")
+            broker.flashq("topic", "trim", "T", "-p", "0", "--before", "19000")
+            out = json.loads(broker.flashq("bench", "sub", "T", "--msgs", "1000", "--verify", "--json"))
+            self.check(out, 1000, 1024)
+            _, said = broker.run("bench", "sub", "T", "--msgs", "40000", "--verify", code=1)
+            self.assertRegex(said, r"its retention.bytes removes the rest|were trimmed")
+
     def test_one_at_a_time(self):
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             out = json.loads(broker.flashq("bench", "pub", "T", "--msgs", "2000", "--size", "1024", "--sync",
