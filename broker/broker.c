@@ -74,6 +74,10 @@ static int open_store(struct fq_broker *broker, struct fq_err *err)
         return 0;
     }
     (void)fq_err_prefix(err, "data.dir: ");
+    if (code == FLASHQ_ERR_NOT_PERMITTED) {
+        const struct fq_err why = *err;
+        return fq_err_set(err, code, "%.400s (another place: --set data.dir=DIR)", why.text);
+    }
     return code;
 }
 
