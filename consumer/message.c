@@ -7,20 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The application must be able to tell an empty value from a null one. */
-static const void *data_of(struct fq_slice slice)
-{
-    return slice.data;
-}
-
 void fq_message_set_record(struct fq_message *message, const char *topic, int32_t partition,
                            const struct fq_record *record)
 {
     message->pub = (struct flashq_message){
         .topic = topic, .partition = partition, .offset = record->offset,
         .timestamp_ms = record->timestamp_ms,
-        .key = data_of(record->key), .key_length = record->key.length,
-        .value = data_of(record->value), .value_length = record->value.length,
+        .key = record->key.data, .key_length = record->key.length,
+        .value = record->value.data, .value_length = record->value.length,
         .headers_count = record->headers_count, .condition_end = -1};
     message->headers_bytes = record->headers_bytes;
     message->headers_length = record->headers_length;

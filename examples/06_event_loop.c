@@ -20,6 +20,9 @@ static int loop(flashq_client *client, flashq_consumer *consumer, long count)
             return found;
         }
         for (int i = 0; i < found && count > 0; i++, count--) {
+            if (messages[i]->status != 0) { /* a condition of the partition, not a record */
+                return messages[i]->status;
+            }
             printf("%.*s\n", (int)messages[i]->value_length,
                    messages[i]->value ? (const char *)messages[i]->value : "");
         }

@@ -34,7 +34,7 @@ static void leave_lane(struct loop *loop, struct fq_lane *lane)
     }
 }
 
-/* Unassigning and seeking would take away the messages in hand: it is done between two polls. */
+/* Between two polls, so that what is in hand is handled first. */
 static void settle(struct loop *loop)
 {
     const struct fq_consume *consume = loop->consume;

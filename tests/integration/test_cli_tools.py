@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -234,6 +235,24 @@ class Benches(WithBroker):
         out, stderr = self.broker.run("bench", "sub", "t", "--msgs", "10", "--verify", "--json", code=1)
         self.assertEqual(json.loads(out)["errors"], 10)
         self.assertIn("not what the bench publishes", stderr)
+
+
+class ServiceManager(unittest.TestCase):
+    def test_systemd_is_told_ready_and_stopping(self):
+        libraries = subprocess.run(["ldd", harness.FLASHQD], capture_output=True, text=True, check=True).stdout
+        with harness.scratch() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(f"{folder}/notify")
+            manager.settimeout(10)
+            with harness.Broker(folder, env={"NOTIFY_SOCKET": f"{folder}/notify"}) as broker:
+                if "libsystemd" in libraries:
+                    self.assertIn(b"READY=1", manager.recv(4096))
+                self.assertEqual(broker.stop(), 0)
+                broker.expect_death = True
+            if "libsystemd" in libraries:
+                self.assertIn(b"STOPPING=1", manager.recv(4096))
+            else:   # built with -Dsystemd=disabled: nobody is told anything
+                manager.setblocking(False)
+                self.assertRaises(BlockingIOError, manager.recv, 4096)
 
 
 if __name__ == "__main__":
