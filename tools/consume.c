@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define DOWN_TOLD_NS INT64_C(1000000000)
 #define POLL_MAX 1024
 #define POLL_MS 100 /* how late an interrupt may be noticed */
 
@@ -23,6 +24,8 @@ struct loop {
     struct fq_rec rec; /* reused */
     size_t last_lane;  /* where the last message belonged */
     bool is_unsettled; /* some lane is to be unassigned or moved */
+    int64_t down_ns; /* since when there is no broker; 0: there is one */
+    bool is_down_told;
 };
 
 static void leave_lane(struct loop *loop, struct fq_lane *lane)
@@ -192,6 +195,26 @@ static int assign_lanes(struct loop *loop)
     return 0;
 }
 
+/* Says, once, that the broker is away (for more than a moment) and that it is back. */
+static void watch_broker(struct loop *loop)
+{
+    struct fq_cli *cli = loop->consume->cli;
+    int64_t now_ns = fq_now_ns();
+    cli->errtext[0] = '\0';
+    if (flashq_client_wait(cli->client, 0, cli->errtext, sizeof cli->errtext) == 0) {
+        if (loop->is_down_told) {
+            fq_cli_warn("the broker is back");
+        }
+        loop->down_ns = 0;
+        loop->is_down_told = false;
+    } else if (loop->down_ns == 0) {
+        loop->down_ns = now_ns;
+    } else if (!loop->is_down_told && now_ns - loop->down_ns > DOWN_TOLD_NS) {
+        fq_cli_warn("the broker does not answer, waiting for it: %s", cli->errtext);
+        loop->is_down_told = true;
+    }
+}
+
 /* One poll and what came of it; -1 to go on, else an exit code. */
 static int step(struct loop *loop, int64_t *last_record_ns)
 {
@@ -222,6 +245,7 @@ static int step(struct loop *loop, int64_t *last_record_ns)
         *last_record_ns = fq_now_ns();
         return -1;
     }
+    watch_broker(loop);
     check_positions(loop);
     settle(loop);
     if (consume->max_wait_ms >= 0 && fq_now_ns() - *last_record_ns >= wait_ns && loop->left > 0) {

@@ -210,6 +210,28 @@ class Input(WithBroker):
             self.assertEqual(consumer.communicate(timeout=10)[0], b"2\n")
             self.assertEqual(consumer.returncode, 0)
 
+    def test_a_waiting_consumer_says_that_the_broker_is_away_and_back(self):
+        self.broker.flashq("topic", "create", "away")
+        self.broker.flashq("pub", "away", "w")
+        process = self.broker.popen("sub", "away", "-n", "2")
+        try:
+            self.assertEqual(process.stdout.readline(), b"w\n")
+            self.broker.stop()
+            self.assertIn(b"the broker does not answer, waiting for it: shm:", process.stderr.readline())
+            self.broker.start()
+            self.assertIn(b"the broker is back", process.stderr.readline())
+            self.broker.flashq("pub", "away", "x")
+            self.assertEqual(process.communicate(timeout=60), (b"x\n", b""))
+        finally:
+            process.kill()
+            process.wait()
+
+    def test_nobody_listening_names_every_address(self):
+        _, said = harness.flashq("topic", "list", "--timeout", "500ms", code=3,
+                                 brokers="shm:/nowhere/a.sock,shm:/nowhere/b.sock")
+        self.assertRegex(said, "/nowhere/a.sock: No such file.*; shm:/nowhere/b.sock: No such file")
+        self.assertIn("is flashqd running", said)
+
     def test_report_names_partition_and_offset(self):
         self.flashq("topic", "create", "t")
         out = harness.json_lines(self.flashq("pub", "t", "--report", input=b"a\nb\nc\n"))
