@@ -147,6 +147,7 @@ static void on_notify(struct side *s)
     case FAKE_WRONG_NOTIFY: entry.notify++; break;
     case FAKE_POSITIVE_STATUS: entry.status = 3; break;
     case FAKE_NEGATIVE_OFFSET: entry.base_offset = -5; break;
+    case FAKE_OFFLINE: entry.status = FLASHQ_ERR_OFFLINE; break;
     case FAKE_GARBAGE_MESSAGE: (void)fq_conn_send(s->conn, "nonsense", 8); return;
     }
     write_acks(s, &entry, &head);

@@ -23,6 +23,7 @@ enum fake_lie {
     FAKE_NEGATIVE_OFFSET,  /* success at offset -5 */
     FAKE_GARBAGE_MESSAGE,  /* bytes that are no message */
     FAKE_GARBAGE_ANSWERS,  /* every answer cut short by one byte */
+    FAKE_OFFLINE,          /* no lie: every batch is refused as OFFLINE */
     FAKE_LIES_COUNT
 };
 

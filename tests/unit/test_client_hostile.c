@@ -110,3 +110,33 @@ Test(hostile, a_broker_that_never_acknowledges_is_left_with_a_count, .timeout = 
     cr_assert_eq(flashq_client_close(client, 100), 0);
     fake_broker_end(&f);
 }
+
+/* What an earlier connection may have stored is never reported as not stored, whoever refuses it later. */
+Test(refusals, of_what_may_be_stored_already_say_maybe, .timeout = 30)
+{
+    struct fake_broker f;
+    char text[512];
+    flashq_producer *producer;
+    flashq_report report = {0};
+    fake_broker_begin(&f, FAKE_HONEST);
+    flashq_client *client = client_of(&f);
+    cr_assert_eq(flashq_producer_open(client, "t", 5000, &producer, text, sizeof text), 0, "%s", text);
+    flashq_record record = record_of("never written before");
+    atomic_store(&f.lie, FAKE_OFFLINE);
+    cr_assert_eq(flashq_send_sync(producer, &record, 5000, &report), FLASHQ_ERR_OFFLINE);
+    cr_assert_eq(report.persisted, FLASHQ_PERSISTED_NO);
+    cr_assert_eq(flashq_producer_poll(producer, &report, 1, 5000), 1, "the same, once more");
+
+    atomic_store(&f.lie, FAKE_GARBAGE_MESSAGE); /* taken, and the connection ends before the answer */
+    int before = atomic_load(&f.notifies);
+    cr_assert_eq(flashq_send(producer, &record, 0), 0);
+    while (atomic_load(&f.notifies) < before + 2) {
+        (void)usleep(1000);
+    }
+    atomic_store(&f.lie, FAKE_OFFLINE);
+    cr_assert_eq(flashq_producer_poll(producer, &report, 1, 5000), 1);
+    cr_assert_eq(report.status, FLASHQ_ERR_OFFLINE);
+    cr_assert_eq(report.persisted, FLASHQ_PERSISTED_MAYBE);
+    cr_assert_eq(flashq_client_close(client, 1000), 0);
+    fake_broker_end(&f);
+}
