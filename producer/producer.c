@@ -169,7 +169,7 @@ void fq_producer_batch_free(struct fq_producer *producer, struct fq_batch *batch
 {
     fq_chain_remove(&batch->order);
     fq_pool_free(&producer->pool, &batch->block);
-    fq_chain_append(&producer->spare, &batch->node);
+    fq_chain_insert_after(&producer->spare, &batch->node); /* taken from the front: still in the cache */
 }
 
 static void fill_report(const struct fq_batch *batch, int32_t index, flashq_report *report)

@@ -72,5 +72,8 @@ size_t fq_reports_pop(struct fq_reports *reports, flashq_report *out, size_t max
         reports->first = wrap(reports, reports->first + 1);
         reports->count--;
     }
+    if (reports->count == 0) {
+        reports->first = 0; /* the next ones go where the cache is warm */
+    }
     return taken;
 }
