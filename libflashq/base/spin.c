@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See spin.h. Pure but for its state. */
+/* See spin.h. */
 #include "base/spin.h"
 
+#include <sched.h>
+
 #define SLEEPS_MAX 64u
+#define YIELD_AFTER_US 2
+#define PAUSES 8
 
 void fq_spin_init(struct fq_spin *spin, int64_t spin_us)
 {
@@ -39,4 +43,22 @@ bool fq_spin_goes_on(struct fq_spin *spin, int64_t active_us, int64_t now_us)
     spin->sleeps = spin->sleeps < SLEEPS_MAX ? spin->sleeps : SLEEPS_MAX;
     spin->left = spin->sleeps;
     return false;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+void fq_spin_turn(int64_t waited_us)
+{
+    if (waited_us >= YIELD_AFTER_US) {
+        (void)sched_yield();
+        return;
+    }
+    for (int i = 0; i < PAUSES; i++) {
+        relax();
+    }
 }

@@ -29,4 +29,9 @@ void fq_spin_init(struct fq_spin *spin, int64_t spin_us);
  * found or asked for; a new value begins a new wait. */
 bool fq_spin_goes_on(struct fq_spin *spin, int64_t active_us, int64_t now_us);
 
+/* What to do between two looks, without a lock held: nothing at first; a wait that takes longer offers the core to
+ * others. If the peer was waiting for it, it answers at once; and two threads that both want to run are what
+ * the kernel spreads over cores, while two that wake each other in turn it keeps on one. */
+void fq_spin_turn(int64_t waited_us);
+
 #endif

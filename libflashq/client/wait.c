@@ -18,16 +18,8 @@
 #include "base/clock.h"
 #include "client/engine.h"
 
-#define SPIN_LOOKS_PER_TURN 16
 #define SLEEP_MS_MAX 60000
 #define CLOSE_LOOK_US 100
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
 
 /* 1: something is there already. */
 static bool arm_fabrics(struct fq_engine *engine)
@@ -108,10 +100,9 @@ void fq_engine_sleep_turn(struct fq_engine *engine, int64_t deadline_us, bool is
 {
     int64_t now = fq_mono_us();
     if (fq_spin_goes_on(&engine->spin, engine->active_us, now)) {
+        int64_t waited_us = now - engine->active_us;
         (void)pthread_mutex_unlock(&engine->lock);
-        for (int i = 0; i < SPIN_LOOKS_PER_TURN; i++) {
-            relax();
-        }
+        fq_spin_turn(waited_us);
         (void)pthread_mutex_lock(&engine->lock);
         return;
     }
