@@ -56,7 +56,7 @@ class BadInput(unittest.TestCase):
     def refused(self):
         return sum(value for name, value in self.broker.counters().items() if name.startswith("bad_input."))
 
-    def test_http_and_tls_get_a_hint_and_a_close(self):
+    def test_http_and_tls_get_a_hint_and_a_close(self):  # case 33
         before = self.refused()
         for request in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST /topics HTTP/1.0\r\n\r\n"):
             self.assertIn(b"FlashQ", self.answer(request, shut=False))
@@ -69,7 +69,7 @@ class BadInput(unittest.TestCase):
         self.assertGreaterEqual(self.refused(), before + 3)
         self.still_serving()
 
-    def test_random_bytes_truncations_and_lying_lengths(self):
+    def test_random_bytes_truncations_and_lying_lengths(self):  # case 33
         for transport in ("tcp", "shm"):
             for _ in range(harness.scaled(300, 60)):
                 self.answer(self.rng.randbytes(self.rng.randrange(1, 600)), transport)
@@ -110,7 +110,7 @@ class BadInput(unittest.TestCase):
         for peer in peers:
             peer.close()
 
-    def test_memory_does_not_follow_claimed_lengths(self):
+    def test_memory_does_not_follow_claimed_lengths(self):  # case 33
         def resident():
             with open(f"/proc/{self.broker.process.pid}/statm", encoding="ascii") as text:
                 return int(text.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -43,7 +43,7 @@ class ExitCodes(WithBroker):
         self.assertLess(time.monotonic() - begin, 10)
         self.broker.resume()
 
-    def test_an_undelivered_record_is_a_failure_also_with_several_files(self):
+    def test_an_undelivered_record_is_a_failure_also_with_several_files(self):  # case 35
         self.flashq("topic", "create", "t")
         good = f"{self.broker.folder}/good"
         big = f"{self.broker.folder}/big"
@@ -67,7 +67,7 @@ class ExitCodes(WithBroker):
 
 
 class Ends(WithBroker):
-    def test_exit_at_end_on_empty_topic_and_empty_partitions(self):
+    def test_exit_at_end_on_empty_topic_and_empty_partitions(self):  # case 36
         self.flashq("topic", "create", "t", "-p", "4")
         for transport in ("shm", "tcp"):
             self.assertEqual(self.flashq("sub", "t", "-e", "-o", "start", transport=transport, timeout=10), b"")
@@ -125,7 +125,7 @@ class Offsets(WithBroker):
         self.assertEqual(read("start", "--until", "4"), ten[:4])
         self.assertEqual(read("start", "--until", "@1700000003000"), ten[:3])
 
-    def test_a_numeric_offset_with_several_partitions_needs_one_named(self):
+    def test_a_numeric_offset_with_several_partitions_needs_one_named(self):  # case 37
         self.flashq("topic", "create", "t", "-p", "2")
         _, stderr = self.broker.run("sub", "t", "-o", "5", "-e", code=2)
         self.assertIn("-p", stderr)
@@ -163,7 +163,7 @@ class Input(WithBroker):
     def values(self, data, *options):
         return [line["value"] for line in self.publish_and_read(data, *options)]
 
-    def test_newlines_are_neither_added_nor_lost(self):
+    def test_newlines_are_neither_added_nor_lost(self):  # case 34
         self.assertEqual(self.values(b"a\nb\n"), ["a", "b"])
         self.assertEqual(self.values(b"a\nb"), ["a", "b"])
         self.assertEqual(self.values(b"a\n\nb\n"), ["a", "", "b"])
@@ -171,7 +171,7 @@ class Input(WithBroker):
         self.assertEqual(self.values(b""), [])
         self.assertEqual(self.values(b"a\r\nb\r\n"), ["a\r", "b\r"])
 
-    def test_delimiters_of_several_bytes(self):
+    def test_delimiters_of_several_bytes(self):  # case 34
         self.assertEqual(self.values(b"a--b-c--", "-D", "--"), ["a", "b-c"])
         self.assertEqual(self.values(b"a\x00b\x00", "-D", "\\0"), ["a", "b"])
         self.assertEqual(self.values(b"a\nb\n", "-D", ""), ["a\nb\n"])
@@ -192,7 +192,7 @@ class Input(WithBroker):
         self.flashq("pub", "t", "-n", "3", "again")
         self.assertEqual(self.flashq("sub", "t", "-o", "start", "-e"), b"one\ntwo\nagain\nagain\nagain\n")
 
-    def test_bytes_that_are_not_utf8_are_not_replaced(self):
+    def test_bytes_that_are_not_utf8_are_not_replaced(self):  # case 38
         self.flashq("topic", "create", "t")
         self.flashq("pub", "t", "-D", "", input=b"\xff\x00\xfe")
         line = harness.json_lines(self.flashq("sub", "t", "-o", "start", "-e", "-O", "jsonl"))[0]
@@ -250,7 +250,7 @@ class Input(WithBroker):
 
 
 class Topics(WithBroker):
-    def test_names(self):
+    def test_names(self):  # case 45
         for name in ("a.b", "a_b", "a-b", "x" * 249):
             self.flashq("topic", "create", name)
             self.flashq("pub", name, name)
@@ -266,7 +266,7 @@ class Topics(WithBroker):
             if byte:
                 self.assertIn(byte, stderr)
 
-    def test_reading_never_creates_a_topic(self):
+    def test_reading_never_creates_a_topic(self):  # case 46
         self.flashq("sub", "ghost", "-e", code=4)
         self.flashq("query", "ghost", "--at", "-1h", code=4)
         self.flashq("replay", "ghost", "--from", "-1h", code=4)

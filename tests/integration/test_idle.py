@@ -48,7 +48,7 @@ class Idle(unittest.TestCase):
         return sum(value for name, value in broker.counters().items()
                    if name.startswith("connections.open"))
 
-    def test_client_without_a_broker(self):
+    def test_client_without_a_broker(self):  # case 41
         with harness.scratch() as folder:
             waiting = subprocess.Popen([harness.FLASHQ, "-b", f"shm:{folder}/none.sock,tcp:127.0.0.1:1",
                                         "--timeout", "60s", "cluster", "health", "--wait", "60s"],
@@ -62,7 +62,7 @@ class Idle(unittest.TestCase):
                 waiting.kill()
                 waiting.wait()
 
-    def test_a_client_whose_broker_went_away_idles_and_comes_back(self):
+    def test_a_client_whose_broker_went_away_idles_and_comes_back(self):  # case 41
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
             consumer = broker.popen("sub", "t", "-o", "end", "-n", "1")
@@ -77,7 +77,7 @@ class Idle(unittest.TestCase):
 
 
 class Limits(unittest.TestCase):
-    def test_too_few_descriptors_are_told_at_the_start(self):
+    def test_too_few_descriptors_are_told_at_the_start(self):  # case 47
         with harness.scratch() as folder:
             broker = harness.Broker(folder, settings={"connections.max": "1000"},
                                     wrapper=("prlimit", "--nofile=64:64"))

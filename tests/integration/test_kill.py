@@ -97,16 +97,16 @@ class Kill(unittest.TestCase):
                 self.assertGreater(len(acked), count, "load was too light to prove anything")
                 print(f"# {count} kills, {len(acked)} acknowledged, {total} stored", flush=True)
 
-    def test_shm_emulated_nvm(self):
+    def test_shm_emulated_nvm(self):  # case 19
         self.cycles("tmpfs", "pmem", "shm", harness.scaled(140, 8))
 
     def test_tcp_emulated_nvm(self):
         self.cycles("tmpfs", "pmem", "tcp", harness.scaled(30, 4))
 
-    def test_shm_disk_with_fdatasync(self):
+    def test_shm_disk_with_fdatasync(self):  # case 19
         self.cycles("disk", "sync", "shm", harness.scaled(30, 4))
 
-    def test_one_publisher_lives_through_kills_without_gap_or_duplicate(self):
+    def test_one_publisher_lives_through_kills_without_gap_or_duplicate(self):  # case 27
         rng = harness.seeded("one publisher")
         lines = b"".join(b"%09d\n" % number for number in range(200000))
         with harness.scratch() as folder, harness.Broker(folder) as broker:
@@ -125,7 +125,7 @@ class Kill(unittest.TestCase):
                 out = broker.flashq("sub", "t", "-o", "start", "-e")
                 self.assertEqual(out, lines if transport == "shm" else lines + lines)
 
-    def test_a_stopped_broker_costs_neither_gap_nor_duplicate(self):
+    def test_a_stopped_broker_costs_neither_gap_nor_duplicate(self):  # case 28
         lines = b"".join(b"%09d\n" % number for number in range(60000))
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
@@ -143,7 +143,7 @@ class Kill(unittest.TestCase):
 
 
 class Restart(unittest.TestCase):
-    def test_produce_and_consume_across_clean_restarts_has_no_seam(self):
+    def test_produce_and_consume_across_clean_restarts_has_no_seam(self):  # case 10
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
             expected = b""
@@ -156,7 +156,7 @@ class Restart(unittest.TestCase):
                 broker.start()
                 self.assertEqual(broker.flashq("sub", "t", "-o", "start", "-e"), expected)
 
-    def test_a_waiting_consumer_goes_on_after_a_restart(self):
+    def test_a_waiting_consumer_goes_on_after_a_restart(self):  # case 17
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
             for transport in ("shm", "tcp"):
@@ -172,14 +172,14 @@ class Restart(unittest.TestCase):
                 out, err = consumer.communicate(timeout=30)
                 self.assertEqual((out, consumer.returncode), (b"before\nafter\n", 0), err)
 
-    def test_stale_leftovers_of_a_kill_do_not_stop_the_next_start(self):
+    def test_stale_leftovers_of_a_kill_do_not_stop_the_next_start(self):  # case 25
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             for _ in range(3):
                 broker.kill()
                 self.assertTrue(os.path.exists(broker.socket))
                 broker.start()
 
-    def test_a_second_broker_on_the_same_directory_or_socket_is_refused(self):
+    def test_a_second_broker_on_the_same_directory_or_socket_is_refused(self):  # case 25
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             command = broker.command()
             done = subprocess.run(command, capture_output=True, timeout=20, check=False)

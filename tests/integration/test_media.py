@@ -81,7 +81,7 @@ def small_tmpfs(megabytes):
 
 
 class Full(unittest.TestCase):
-    def test_a_full_medium_refuses_clearly_and_recovers(self):
+    def test_a_full_medium_refuses_clearly_and_recovers(self):  # case 24
         with small_tmpfs(160) as mount:
             settings = {"log.segment.bytes": "4MiB", "log.prepared.bytes": "4MiB"}
             broker = harness.Broker(mount, settings=settings)
@@ -132,7 +132,7 @@ class Damaged(unittest.TestCase):
                                                      for n in range(block, block + 100)))
         return lines
 
-    def test_one_flipped_bit_is_reported_with_its_place_and_the_rest_is_read(self):
+    def test_one_flipped_bit_is_reported_with_its_place_and_the_rest_is_read(self):  # case 20
         rng = harness.seeded("flipped bit")
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             self.filled(broker)
@@ -162,7 +162,7 @@ class Damaged(unittest.TestCase):
                 broker.start()
                 self.assertEqual(len(broker.flashq("sub", "t", "-o", "start", "-e").split()), 2000)
 
-    def test_a_lost_or_damaged_index_and_metadata_are_rebuilt(self):
+    def test_a_lost_or_damaged_index_and_metadata_are_rebuilt(self):  # cases 21, 22
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             lines = self.filled(broker)
             want = broker.flashq("query", "t", "--at", "-1h")
@@ -189,7 +189,7 @@ class Damaged(unittest.TestCase):
                 self.assertEqual(broker.flashq("sub", "t", "-o", "start", "-e"), lines)
                 self.assertEqual(broker.flashq("query", "t", "--at", "-1h"), want)
 
-    def test_unknown_files_are_never_deleted(self):
+    def test_unknown_files_are_never_deleted(self):  # case 21
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             lines = self.filled(broker, 200)
             broker.stop()
@@ -206,7 +206,7 @@ class Damaged(unittest.TestCase):
                                   check=False).stdout.split()
             self.assertEqual(len(kept), len(strangers))
 
-    def test_a_torn_tail_is_cut_cleanly_and_never_revived(self):
+    def test_a_torn_tail_is_cut_cleanly_and_never_revived(self):  # case 23
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
             broker.flashq("pub", "t", "first")
@@ -227,7 +227,7 @@ class Damaged(unittest.TestCase):
             broker.start()
             self.assertEqual(broker.flashq("sub", "t", "-o", "start", "-e"), b"first\nsecond\n")
 
-    def test_the_end_does_not_depend_on_retention(self):
+    def test_the_end_does_not_depend_on_retention(self):  # case 11
         settings = {"log.segment.bytes": "1MiB"}
         with harness.scratch() as folder, harness.Broker(folder, settings=settings) as broker:
             broker.flashq("topic", "create", "t", "-c", "retention.bytes=2MiB")

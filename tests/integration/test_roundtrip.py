@@ -90,7 +90,7 @@ class Roundtrip(unittest.TestCase):
                 self.assertEqual(before, after)
         self.each_transport(body)
 
-    def test_every_byte_value_survives_a_pipe(self):
+    def test_every_byte_value_survives_a_pipe(self):  # case 34
         data = bytes(range(256)).replace(b"\n", b"") + b"\r"
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
@@ -104,7 +104,7 @@ class Roundtrip(unittest.TestCase):
 class Records(unittest.TestCase):
     """null, empty, headers and sizes at the limit, through the CLI and JSON."""
 
-    def test_null_and_empty_keys_and_values_differ(self):
+    def test_null_and_empty_keys_and_values_differ(self):  # case 30
         cases = [{"key": key, "value": value} for key in (None, "", "k") for value in (None, "", "v")]
         lines = "".join(json.dumps(case) + "\n" for case in cases).encode()
         with harness.scratch() as folder, harness.Broker(folder) as broker:
@@ -117,7 +117,7 @@ class Records(unittest.TestCase):
                 self.assertEqual(got, cases)
                 self.assertNotIn(b'"null"', out)
 
-    def test_headers_keep_order_duplicates_null_and_nul(self):
+    def test_headers_keep_order_duplicates_null_and_nul(self):  # case 31
         headers = [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}, {"name": "n", "value": None},
                    {"name": "e", "value": ""}, {"name": "z", "value": "x\u0000y"},
                    {"name": "b", "value_b64": "/wA="}]
@@ -129,7 +129,7 @@ class Records(unittest.TestCase):
             out = harness.json_lines(broker.flashq("sub", "t", "-o", "start", "-e", "-O", "jsonl"))
             self.assertEqual(out[0]["headers"], headers)
 
-    def test_record_sizes_around_message_max_bytes(self):
+    def test_record_sizes_around_message_max_bytes(self):  # case 32
         limit = 65536
         with harness.scratch() as folder:
             with harness.Broker(folder, settings={"message.max.bytes": str(limit)}) as broker:
@@ -142,7 +142,7 @@ class Records(unittest.TestCase):
                 out = broker.flashq("sub", "t", "-o", "start", "-e", "-f", "%V\n")
                 self.assertEqual(out, f"{limit - 1}\n{limit}\n".encode())
 
-    def test_a_record_larger_than_the_fetch_still_comes(self):
+    def test_a_record_larger_than_the_fetch_still_comes(self):  # case 32
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
             data = harness.seeded("large fetch").randbytes(1 << 20)

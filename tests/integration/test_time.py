@@ -47,7 +47,7 @@ class Queries(unittest.TestCase):
                 self.assertEqual(answer["offset"], expected, f"T={at} in {timestamps[:20]}")
                 self.assertEqual(answer["timestamp_ms"], timestamps[expected])
 
-    def test_between_records_before_the_first_and_after_the_last(self):
+    def test_between_records_before_the_first_and_after_the_last(self):  # cases 1, 4
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
             publish(broker, "t", [2, 4, 6, 8])
@@ -56,7 +56,7 @@ class Queries(unittest.TestCase):
             self.assertTrue(far["end"])
             self.assertIsNone(far["offset"])
 
-    def test_the_answer_is_the_record_and_not_its_batch(self):
+    def test_the_answer_is_the_record_and_not_its_batch(self):  # case 2
         timestamps = [1000 + 10 * index for index in range(500)]
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             for codec in ("none", "lz4", "zstd"):
@@ -65,7 +65,7 @@ class Queries(unittest.TestCase):
                                                           f"compression.type={codec}"))
                 self.check(broker, codec, timestamps, [1000, 1001, 2345, 2350, 5990, 5991])
 
-    def test_out_of_order_old_and_far_apart(self):
+    def test_out_of_order_old_and_far_apart(self):  # cases 3, 7
         rng = harness.seeded("out of order")
         now = 1_700_000_000_000
         orders = {
@@ -86,7 +86,7 @@ class Queries(unittest.TestCase):
                                  for d in (-1, 0, 1)})
                 self.check(broker, name, timestamps, around)
 
-    def test_one_record_far_ahead_is_refused_and_spoils_nothing(self):
+    def test_one_record_far_ahead_is_refused_and_spoils_nothing(self):  # case 8
         now = 1_700_000_000_000
         with harness.scratch() as folder, harness.Broker(folder) as broker:
             broker.flashq("topic", "create", "t")
@@ -121,7 +121,7 @@ class Queries(unittest.TestCase):
                 broker.start()
                 self.check(broker, "t", timestamps, queries[:10], start)
 
-    def test_time_spellings(self):
+    def test_time_spellings(self):  # cases 5, 6
         moment = 1_700_000_000_000
         spelled = ["1700000000", "1700000000000", "1700000000000000", "1700000000000000000",
                    "2023-11-14T22:13:20Z", "2023-11-15T03:43:20+05:30", "2023-11-14T21:43:20-00:30"]
