@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "live_broker.h"
 
@@ -114,6 +115,54 @@ over_both(consume, from_start_then_as_it_comes)
     cr_assert_eq(position, 520);
     cr_assert_eq(flashq_lag(s.consumer, "t", 0, &lag), 0);
     cr_assert_eq(lag, 0);
+    tear_down(&s);
+}
+
+static int64_t lag_of(struct setup *s)
+{
+    int64_t lag = -1;
+    cr_assert_eq(flashq_lag(s->consumer, "t", 0, &lag), 0);
+    cr_assert_geq(lag, 0, "a lag is never negative");
+    return lag;
+}
+
+/* case 18 */
+over_both(consume, lag_counts_what_can_still_be_read_also_over_a_restart_and_a_trim)
+{
+    struct setup s;
+    const flashq_message *messages[40];
+    int64_t start = -1;
+    set_up(&s, *transport, 1);
+    send_numbers(&s, 0, 100);
+    assign(&s, 0, 0);
+    for (int seen = 0; seen < 40;) {
+        int count = flashq_consumer_poll(s.consumer, messages, (size_t)(40 - seen), 10000);
+        cr_assert_gt(count, 0);
+        seen += count;
+        cr_assert_eq(lag_of(&s), 100 - seen);
+    }
+    live_broker_stop(&s.b);
+    cr_assert_eq(lag_of(&s), 60);
+    live_broker_start(&s.b);
+    expect_numbers(&s, 40, 100);
+    cr_assert_eq(lag_of(&s), 0);
+    expect_nothing(&s);
+    cr_assert_eq(lag_of(&s), 0);
+
+    cr_assert_eq(flashq_topic_trim(s.client, "t", 0, 70, 10000, &start, NULL, 0), 0);
+    cr_assert_eq(start, 70);
+    expect_nothing(&s);
+    cr_assert_eq(lag_of(&s), 0, "a trim below the position changes nothing");
+    cr_assert_eq(flashq_seek_offset(s.consumer, "t", 0, 80, 10000), 0);
+    cr_assert_eq(flashq_consumer_poll(s.consumer, messages, 1, 10000), 1);
+    cr_assert_eq(messages[0]->offset, 80);
+    cr_assert_eq(lag_of(&s), 19);
+    cr_assert_eq(flashq_topic_trim(s.client, "t", 0, FLASHQ_OFFSET_END, 10000, &start, NULL, 0), 0);
+    cr_assert_eq(start, 100);
+    for (int64_t until = fq_mono_us() + 10000000; lag_of(&s) > 0 && fq_mono_us() < until;) {
+        (void)flashq_consumer_poll(s.consumer, messages, 40, 100);
+    }
+    cr_assert_eq(lag_of(&s), 0, "nothing is left to read");
     tear_down(&s);
 }
 
