@@ -19,8 +19,8 @@ class Publisher:
         self.acked = acked          # offset -> line, shared by all cycles
         self.problems = []
         self.lines = []
-        self.process = broker.popen("-X", "delivery.timeout.ms=3000", "pub", "t", "--report",
-                                    transport=transport, stdin=subprocess.PIPE)
+        self.process = broker.popen("-X", "delivery.timeout.ms=3000", "pub", "t", "--report", "--rate",
+                                    "60000", transport=transport, stdin=subprocess.PIPE)
         self.prefix = prefix
         self.threads = [threading.Thread(target=self.feed), threading.Thread(target=self.collect),
                         threading.Thread(target=self.process.stderr.read)]
@@ -57,24 +57,39 @@ class Publisher:
             thread.join(10)
 
 
-class Kill(unittest.TestCase):
-    def verify(self, broker, acked, transport):
-        out = broker.flashq("sub", "t", "-o", "start", "-e", "-f", "%o %v\n", transport=transport)
-        stored, values = {}, {}
-        expected = None
+class Stored:
+    """What the log was seen to hold, read on from where the last look ended."""
+
+    def __init__(self, test, broker, transport):
+        self.test, self.broker, self.transport = test, broker, transport
+        self.values = []            # by offset
+        self.offsets = {}           # by value
+
+    def read(self, start):
+        out = self.broker.flashq("sub", "t", "-o", str(start), "-e", "-f", "%o %v\n",
+                                 transport=self.transport)
+        values = []
         for line in out.splitlines():
             offset, value = line.split(b" ", 1)
-            offset = int(offset)
-            self.assertTrue(expected is None or offset == expected, f"gap: {expected} -> {offset}")
-            expected = offset + 1
-            stored[offset] = value
-            self.assertNotIn(value, values, f"{value} is stored at {values.get(value)} and {offset}")
-            values[value] = offset
-        for offset, value in acked.items():
-            self.assertIn(offset, stored, f"acknowledged offset {offset} ({value}) is gone")
-            self.assertEqual(stored[offset], value)
-        return len(stored)
+            self.test.assertEqual(int(offset), start + len(values), "a gap")
+            values.append(value)
+        return values
 
+    def look(self, acked):
+        for value in self.read(len(self.values)):
+            self.test.assertNotIn(value, self.offsets, f"{value} is stored twice")
+            self.offsets[value] = len(self.values)
+            self.values.append(value)
+        for offset, value in acked.items():
+            self.test.assertLess(offset, len(self.values), f"acknowledged {value} is gone")
+            self.test.assertEqual(self.values[offset], value, f"at the acknowledged offset {offset}")
+
+    def look_at_all(self, acked):
+        self.look(acked)
+        self.test.assertEqual(self.read(0), self.values, "what was read once is not what is there")
+
+
+class Kill(unittest.TestCase):
     def cycles(self, medium, flush, transport, count):
         rng = harness.seeded(f"kill {medium} {flush} {transport}")
         with harness.scratch(medium) as folder:
@@ -82,7 +97,8 @@ class Kill(unittest.TestCase):
                                     settings={"retention.bytes": "0", "log.segment.bytes": "4MiB"})
             with broker:
                 broker.flashq("topic", "create", "t", transport=transport)
-                acked = {}
+                acked, total = {}, 0
+                stored = Stored(self, broker, transport)
                 for cycle in range(count):
                     publisher = Publisher(broker, transport, b"c%d" % cycle, acked)
                     time.sleep(0.05 + rng.random() * 0.4)
@@ -92,10 +108,12 @@ class Kill(unittest.TestCase):
                     self.assertEqual(publisher.problems, [])
                     took = broker.start()
                     self.assertLess(took, 10)
-                    if cycle % 10 == 9 or cycle == count - 1:
-                        total = self.verify(broker, acked, transport)
-                self.assertGreater(len(acked), count, "load was too light to prove anything")
-                print(f"# {count} kills, {len(acked)} acknowledged, {total} stored", flush=True)
+                    stored.look(acked)      # the acknowledgements of this cycle
+                    total += len(acked)
+                    acked.clear()
+                stored.look_at_all({})
+                self.assertGreater(total, 100 * count, "load was too light to prove anything")
+                print(f"# {count} kills, {total} acknowledged, {len(stored.values)} stored", flush=True)
 
     def test_shm_emulated_nvm(self):  # case 19
         self.cycles("tmpfs", "pmem", "shm", harness.scaled(140, 8))
