@@ -539,6 +539,7 @@ void *fq_shard_run(void *context)
         int64_t now_us = fq_mono_us();
         if (fq_shard_step(shard, now_us) > 0) {
             last_busy_us = now_us;
+            fq_spin_found(&shard->spin, now_us);
         } else if (fq_spin_goes_on(&shard->spin, last_busy_us, now_us)) {
             fq_spin_turn(now_us - last_busy_us);
         } else {

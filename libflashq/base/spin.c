@@ -15,9 +15,6 @@ void fq_spin_init(struct fq_spin *spin, int64_t spin_us)
 
 static void begin_wait(struct fq_spin *spin, int64_t active_us, int64_t now_us)
 {
-    if (spin->is_spinning) { /* the wait before this one found what it looked for */
-        spin->sleeps = 0;
-    }
     spin->since_us = active_us;
     spin->is_spinning = false;
     if (now_us - active_us >= spin->spin_us) {
@@ -25,6 +22,14 @@ static void begin_wait(struct fq_spin *spin, int64_t active_us, int64_t now_us)
     }
     spin->is_spinning = spin->left == 0;
     spin->left -= spin->left > 0;
+}
+
+static void was_in_vain(struct fq_spin *spin)
+{
+    spin->is_spinning = false;
+    spin->sleeps = spin->sleeps == 0 ? 1 : 2 * spin->sleeps;
+    spin->sleeps = spin->sleeps < SLEEPS_MAX ? spin->sleeps : SLEEPS_MAX;
+    spin->left = spin->sleeps;
 }
 
 bool fq_spin_goes_on(struct fq_spin *spin, int64_t active_us, int64_t now_us)
@@ -38,11 +43,21 @@ bool fq_spin_goes_on(struct fq_spin *spin, int64_t active_us, int64_t now_us)
     if (now_us - active_us < spin->spin_us) {
         return true;
     }
-    spin->is_spinning = false;
-    spin->sleeps = spin->sleeps == 0 ? 1 : 2 * spin->sleeps;
-    spin->sleeps = spin->sleeps < SLEEPS_MAX ? spin->sleeps : SLEEPS_MAX;
-    spin->left = spin->sleeps;
+    was_in_vain(spin);
     return false;
+}
+
+void fq_spin_found(struct fq_spin *spin, int64_t now_us)
+{
+    if (!spin->is_spinning) {
+        return;
+    }
+    if (now_us - spin->since_us >= spin->spin_us) {
+        was_in_vain(spin); /* others had the core meanwhile: a sleeper would have been woken earlier */
+        return;
+    }
+    spin->is_spinning = false;
+    spin->sleeps = 0;
 }
 
 static void relax(void)

@@ -18,7 +18,7 @@
 struct fq_spin {
     int64_t spin_us;  /* how long a wait may spin */
     int64_t since_us; /* the wait that is going on began here */
-    bool is_spinning; /* it spins, or was spinning when work came */
+    bool is_spinning; /* it spins */
     unsigned sleeps;  /* waits in a row that sleep at once after a spin in vain */
     unsigned left;    /* how many of them are left */
 };
@@ -28,6 +28,9 @@ void fq_spin_init(struct fq_spin *spin, int64_t spin_us);
 /* Asked each time nothing was found: true: look again; false: sleep. `active_us` is when something was last
  * found or asked for; a new value begins a new wait. */
 bool fq_spin_goes_on(struct fq_spin *spin, int64_t active_us, int64_t now_us);
+
+/* Something was found, at `now_us`. */
+void fq_spin_found(struct fq_spin *spin, int64_t now_us);
 
 /* What to do between two looks, without a lock held: nothing at first; a wait that takes longer offers the core to
  * others. If the peer was waiting for it, it answers at once; and two threads that both want to run are what

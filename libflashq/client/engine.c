@@ -252,6 +252,7 @@ bool fq_engine_drive(struct fq_engine *engine)
     }
     if (found) {
         engine->active_us = now;
+        fq_spin_found(&engine->spin, now);
     }
     return found;
 }

@@ -184,10 +184,13 @@ Test(spin, in_vain_becomes_rare_and_one_success_makes_it_the_rule_again)
     for (unsigned i = 0; i < 100; i++) { /* work comes after 10 us */
         cr_assert_eq(fq_spin_goes_on(&spin, at_us, at_us + 1), i > 0);
         at_us += 10;
+        fq_spin_found(&spin, at_us);
     }
-    cr_assert(fq_spin_goes_on(&spin, at_us, at_us + 1));
-    at_us += 10;
     cr_assert_eq(spins_in_vain(&spin, 3, &at_us), 2, "the count began anew");
+    fq_spin_init(&spin, 50);
+    cr_assert(fq_spin_goes_on(&spin, at_us, at_us + 1));
+    fq_spin_found(&spin, at_us + 3000);
+    cr_assert(!fq_spin_goes_on(&spin, at_us + 3000, at_us + 3001), "found too late: in vain");
 }
 
 Test(spin, a_wait_that_begins_late_or_without_a_spin_says_nothing)
