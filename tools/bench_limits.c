@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,20 +117,24 @@ static void *bounce_line(void *argument)
     return NULL;
 }
 
-/* Nanoseconds for a line to go from one core to another. */
-static double line_handover(void)
+/* The first two processors that this process may use: two spinning threads on one would measure the
+ * scheduler. false: there are no two. */
+static bool two_cores(const cpu_set_t *allowed, cpu_set_t ret[2])
 {
-    struct pair *pair = aligned_alloc(64, sizeof *pair);
-    pthread_t thread;
-    if (!pair || sysconf(_SC_NPROCESSORS_ONLN) < 2) {
-        free(pair);
-        return -1;
+    int found = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++) {
+        if (CPU_ISSET(cpu, allowed)) {
+            CPU_ZERO(&ret[found]);
+            CPU_SET(cpu, &ret[found]);
+            found++;
+        }
     }
-    memset(pair, 0, sizeof *pair);
-    if (pthread_create(&thread, NULL, bounce_line, pair) != 0) {
-        free(pair);
-        return -1;
-    }
+    return found == 2;
+}
+
+/* The median of many rounds, in nanoseconds one way. */
+static double line_rounds(struct pair *pair)
+{
     struct fq_histogram *histogram = fq_alloc(sizeof *histogram);
     fq_histogram_clear(histogram);
     int64_t began = fq_now_ns(), before = began;
@@ -147,8 +152,30 @@ static double line_handover(void)
     }
     double median = (double)fq_histogram_percentile(histogram, 50) / LINE_ROUNDS / 2;
     free(histogram);
-    atomic_store(&pair->is_over, 1);
-    (void)pthread_join(thread, NULL);
+    return median;
+}
+
+/* Nanoseconds for a line to go from one core to another; -1 where there are no two. */
+static double line_handover(void)
+{
+    struct pair *pair = aligned_alloc(64, sizeof *pair);
+    cpu_set_t before, cores[2];
+    pthread_t thread;
+    double median = -1;
+    if (!pair || sched_getaffinity(0, sizeof before, &before) != 0 || !two_cores(&before, cores)) {
+        free(pair);
+        return -1;
+    }
+    memset(pair, 0, sizeof *pair);
+    if (sched_setaffinity(0, sizeof cores[0], &cores[0]) == 0 &&
+        pthread_create(&thread, NULL, bounce_line, pair) == 0) {
+        if (pthread_setaffinity_np(thread, sizeof cores[1], &cores[1]) == 0) {
+            median = line_rounds(pair);
+        }
+        atomic_store(&pair->is_over, 1);
+        (void)pthread_join(thread, NULL);
+    }
+    (void)sched_setaffinity(0, sizeof before, &before);
     free(pair);
     return median;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """flashq bench prints what its documentation promises, and its numbers add up."""
 import json
+import re
 import unittest
 
 import harness
@@ -64,6 +65,10 @@ class Bench(unittest.TestCase):
         out = json.loads(harness.flashq("-O", "json", "bench", "limits", timeout=120)[0])
         text = json.dumps(out)
         self.assertIn("memcpy", text)
+        found = [value for value in re.findall(r'"line_handover_ns"[^-0-9]*(-?[0-9.]+)', text)]
+        self.assertTrue(found, text)
+        # two threads on one core would take turns of a scheduler's tick, a thousand times this
+        self.assertLess(float(found[0]), 20_000)
 
 
 if __name__ == "__main__":
