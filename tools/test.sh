@@ -124,8 +124,9 @@ tools/setup.sh test || { echo "0 passed, 1 failed"; exit 1; }
 
 note "gcc"
 if CC=gcc build build-gcc all -Dpmem=enabled -Dsystemd=enabled; then
-    [ "$quick" = 1 ] && export FLASHQ_TEST_QUICK=1
+    if [ "$quick" = 1 ]; then export FLASHQ_TEST_QUICK=1; else export FLASHQ_CRASH_WORDS=12; fi
     suites build-gcc unit golden fuzz crash integration
+    unset FLASHQ_CRASH_WORDS
 fi
 
 if [ "$quick" = 0 ]; then

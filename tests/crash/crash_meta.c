@@ -14,6 +14,7 @@
  * and as persistent memory without a free byte from which everything is removed in one transaction.
  *
  * usage: crash_meta [seed [words of which every subset is tried, at most 12]]
+ * FLASHQ_CRASH_WORDS gives the words too; tools/test.sh sets it to 12, which takes minutes.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -549,8 +550,9 @@ static void remove_files(void)
 int main(int argc, char **argv)
 {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : fq_random_u64();
-    if (argc > 2) {
-        all_subsets_max = strtoull(argv[2], NULL, 0);
+    const char *words = argc > 2 ? argv[2] : getenv("FLASHQ_CRASH_WORDS");
+    if (words) {
+        all_subsets_max = strtoull(words, NULL, 0);
         if (all_subsets_max > ALL_SUBSETS_MAX) {
             fail("at most 12");
         }
