@@ -73,17 +73,26 @@ static int report(struct offline *o, uint64_t position, uint64_t bytes, int64_t 
     return o->visitor->damage ? o->visitor->damage(o->visitor->context, &damage) : 0;
 }
 
-/* What the header says; damage is reported later, once the segment has been announced. */
-static void read_header(const struct mapped *file, const char *path, struct fq_segment *segment,
-                        struct fq_offline_segment *out)
+/* The base offset of a segment whose header is damaged: what its name says, else its first batch. */
+static int64_t guess_base_offset(const struct mapped *file, const char *path)
 {
-    *out = (struct fq_offline_segment){.file_bytes = file->bytes,
-                                       .first_retention_ms = -1,
-                                       .last_retention_ms = -1,
-                                       .start_offset = -1,
-                                       .min_timestamp_ms = INT64_MAX,
-                                       .max_timestamp_ms = INT64_MIN};
-    (void)snprintf(out->path, sizeof out->path, "%s", path);
+    const char *slash = strrchr(path, '/');
+    struct fq_batch_header first;
+    int64_t base = -1;
+    bool is_next;
+    if (!fq_segment_name_parse(slash ? slash + 1 : path, &base, &is_next)) {
+        base = fq_batch_header_read(file->map + FQ_SEG_DATA, (size_t)(file->bytes - FQ_SEG_DATA),
+                                    &first, NULL) == 0 &&
+                       first.base_offset >= 0
+                   ? first.base_offset
+                   : 0;
+    }
+    return base > FQ_OFFSET_MAX ? 0 : base;
+}
+
+static void read_identity(const struct mapped *file, const char *path, struct fq_segment *segment,
+                          struct fq_offline_segment *out)
+{
     segment->state = fq_state_read(fq_load_le64(file->map + FQ_SEG_STATE));
     out->state = fq_state_name(segment->state);
     out->header_ok = fq_identity_decode(file->map, &segment->identity) == FQ_IDENTITY_OK;
@@ -93,28 +102,20 @@ static void read_header(const struct mapped *file, const char *path, struct fq_s
         out->header_ok = false;
     }
     if (!out->header_ok) {
-        const char *slash = strrchr(path, '/');
-        bool is_next;
-        segment->identity = (struct fq_segment_identity){.base_offset = -1};
-        if (!fq_segment_name_parse(slash ? slash + 1 : path, &segment->identity.base_offset,
-                                   &is_next)) {
-            struct fq_batch_header first;
-            segment->identity.base_offset =
-                fq_batch_header_read(file->map + FQ_SEG_DATA, (size_t)(file->bytes - FQ_SEG_DATA),
-                                     &first, NULL) == 0 &&
-                        first.base_offset >= 0
-                    ? first.base_offset
-                    : 0;
-        }
-        if (segment->identity.base_offset > FQ_OFFSET_MAX) {
-            segment->identity.base_offset = 0;
-        }
+        segment->identity =
+            (struct fq_segment_identity){.base_offset = guess_base_offset(file, path)};
     }
     segment->identity.file_bytes = file->bytes;
     out->topic_id = segment->identity.topic_id;
     out->partition = segment->identity.partition;
     out->base_offset = segment->identity.base_offset;
     out->first_retention_ms = segment->identity.first_retention_ms;
+}
+
+/* Seal, tail and start. They are bound to the identity: without one they say nothing. */
+static void read_words(const struct mapped *file, const struct fq_segment *segment,
+                       struct fq_offline_segment *out)
+{
     struct fq_segment_seal seal;
     uint64_t delta, capacity = file->bytes - FQ_SEG_DATA;
     out->seal_ok = out->header_ok && segment->state == FQ_SEGMENT_SEALED &&
@@ -137,7 +138,11 @@ static void read_header(const struct mapped *file, const char *path, struct fq_s
         delta > 0) {
         out->start_offset = segment->identity.base_offset + (int64_t)delta - 1;
     }
-    for (unsigned i = 0; out->header_ok && i < FQ_SEGMENT_EPOCHS; i++) {
+}
+
+static void read_epochs(const struct mapped *file, struct fq_segment *segment)
+{
+    for (unsigned i = 0; i < FQ_SEGMENT_EPOCHS; i++) {
         struct fq_segment_epoch epoch;
         enum fq_epoch_result result = fq_epoch_decode(
             &segment->identity, file->map + FQ_SEG_EPOCHS + i * FQ_SEG_EPOCH_BYTES, &epoch);
@@ -145,6 +150,24 @@ static void read_header(const struct mapped *file, const char *path, struct fq_s
             segment->epochs[segment->epochs_count++] = epoch;
         }
         segment->is_epochs_damaged |= result == FQ_EPOCH_DAMAGED;
+    }
+}
+
+/* What the header says; damage is reported later, once the segment has been announced. */
+static void read_header(const struct mapped *file, const char *path, struct fq_segment *segment,
+                        struct fq_offline_segment *out)
+{
+    *out = (struct fq_offline_segment){.file_bytes = file->bytes,
+                                       .first_retention_ms = -1,
+                                       .last_retention_ms = -1,
+                                       .start_offset = -1,
+                                       .min_timestamp_ms = INT64_MAX,
+                                       .max_timestamp_ms = INT64_MIN};
+    (void)snprintf(out->path, sizeof out->path, "%s", path);
+    read_identity(file, path, segment, out);
+    read_words(file, segment, out);
+    if (out->header_ok) {
+        read_epochs(file, segment);
     }
 }
 
