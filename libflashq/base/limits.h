@@ -47,6 +47,16 @@
 #define FQ_LIMIT_PRODUCER_WINDOW_BYTES_MAX (1u << 30)
 #define FQ_LIMIT_ACK_RING_ENTRIES 256 /* also the notify credits of one connection */
 
+/* A direct partition's holder that neither notifies nor answers for this long, while somebody else wants the
+ * partition, is fenced. */
+#define FQ_LIMIT_DIRECT_SILENT_MS 2000
+
+/* Push */
+#define FQ_LIMIT_PUSH_LINES 1024 /* pushes of one connection */
+#define FQ_LIMIT_PUSH_RING_BYTES_DEFAULT (4u << 20)
+#define FQ_LIMIT_PUSH_RING_BYTES_MIN (64u << 10)
+#define FQ_LIMIT_PUSH_RING_BYTES_MAX (256u << 20)
+
 /* Broker */
 #define FQ_LIMIT_SHARDS 64
 #define FQ_LIMIT_CONNECTIONS 65536

@@ -33,6 +33,12 @@ static const char *const names[FQ_MSG_TYPE_LAST + 1] = {
     [FQ_MSG_SEGMENT_RETIRING] = "segment_retiring",
     [FQ_MSG_GOODBYE] = "goodbye",
     [FQ_MSG_READER_RESET] = "reader_reset",
+    [FQ_MSG_PUSH_SETUP] = "push_setup",
+    [FQ_MSG_PUSH_OPEN] = "push_open",
+    [FQ_MSG_PUSH_CLOSE] = "push_close",
+    [FQ_MSG_PUSH_STOPPED] = "push_stopped",
+    [FQ_MSG_DIRECT_WINDOW] = "direct_window",
+    [FQ_MSG_SLOT_REVOKED] = "slot_revoked",
 };
 
 const char *fq_msg_name(uint16_t type)

@@ -84,10 +84,17 @@ enum fq_msg_type {
     FQ_MSG_HEARTBEAT = 20,        /* both ways, answered by the peer's CPU */
     FQ_MSG_SEGMENT_RETIRING = 21, /* broker -> client, no answer: close it by the deadline */
     FQ_MSG_GOODBYE = 22,          /* broker -> client, no answer: the broker is shutting down */
-    FQ_MSG_READER_RESET = 23 /* broker -> client, no answer: the partition was truncated, trimmed
-                                below the reader, deleted or went offline; `reason` says which */
+    FQ_MSG_READER_RESET = 23, /* broker -> client, no answer: the partition was truncated, trimmed
+                                 below the reader, deleted or went offline; `reason` says which */
+    FQ_MSG_PUSH_SETUP = 24,   /* once per connection: head lines and credit lines */
+    FQ_MSG_PUSH_OPEN = 25,    /* from now on the log is written into the client's ring */
+    FQ_MSG_PUSH_CLOSE = 26,   /* once answered, nothing more is written */
+    FQ_MSG_PUSH_STOPPED = 27, /* broker -> client, no answer: nothing more is written; `reason` */
+    FQ_MSG_DIRECT_WINDOW = 28, /* broker -> client, no answer: a window on log memory for a slot */
+    FQ_MSG_SLOT_REVOKED = 29   /* broker -> client, no answer: the slot's windows are being taken
+                                  back; nothing may be written there any more */
 };
-#define FQ_MSG_TYPE_LAST    23
+#define FQ_MSG_TYPE_LAST    29
 #define FQ_MSG_ANSWER       0x8000u
 #define FQ_MSG_HEADER_BYTES 12
 
@@ -291,6 +298,48 @@ struct fq_reader_reset {
     int64_t log_start, end;
 };
 
+/* ---- push: the broker streams a partition's committed bytes into the client's ring ---- */
+
+struct fq_push_setup {
+    uint32_t lines;                          /* at most FQ_LIMIT_PUSH_LINES */
+    uint8_t heads_token[FQ_TOKEN_WIRE_BYTES]; /* `lines` struct fq_push_head in client memory */
+};
+struct fq_push_setup_answer {
+    uint32_t lines;                            /* agreed (<= asked) */
+    uint8_t credits_token[FQ_TOKEN_WIRE_BYTES]; /* `lines` struct fq_push_credit in broker memory */
+};
+struct fq_push_open {
+    uint32_t reader;
+    uint32_t line;       /* chosen by the client; one per open push */
+    int64_t offset;      /* log_start <= offset <= end */
+    uint64_t ring_bytes; /* mirrored: whatever lies in it is contiguous */
+    uint8_t ring_token[FQ_TOKEN_WIRE_BYTES];
+};
+struct fq_push_open_answer {
+    int64_t position_offset; /* base offset of the first batch that will be written */
+};
+struct fq_push_close { /* its answer is empty */
+    uint32_t reader;
+};
+struct fq_push_stopped {
+    uint32_t reader;
+    int32_t reason; /* FLASHQ_ERR_TRIMMED, OFFLINE, UNKNOWN_TOPIC_ID, CORRUPT, ... */
+    int64_t log_start, end;
+};
+
+/* ---- direct appends: the producer's window is the log's own memory ---- */
+
+struct fq_direct_window {
+    uint32_t slot;
+    uint32_t number;       /* of the slot's windows, from 0, in order */
+    uint64_t window_bytes; /* of log, from the place of the next batch on */
+    uint8_t token[FQ_TOKEN_WIRE_BYTES];
+};
+struct fq_slot_revoked {
+    uint32_t slot;
+    int32_t reason; /* FLASHQ_ERR_FENCED, UNKNOWN_TOPIC_ID, OFFLINE, ... */
+};
+
 struct fq_time_query {
     struct fq_uuid topic_id;
     uint32_t partition;
@@ -363,6 +412,28 @@ struct fq_ack_entry {
 #define FQ_ACK_NOTIFY_IMM 0xffffffffu /* the immediate of the notify that follows acks */
 _Static_assert(sizeof(struct fq_ack_head) == 64, "ack head is one line");
 _Static_assert(sizeof(struct fq_ack_entry) == 32, "ack entries are half a line");
+
+/* A push's head, in client memory: written by the broker after the bytes it tells of, in one write.
+ * Each word is whole; `high_watermark` is at least the end of all that lies below `tail`. */
+struct fq_push_head {
+    uint64_t tail; /* bytes written since PUSH_OPEN; byte n lies at n % ring_bytes of the ring */
+    int64_t high_watermark;
+    int64_t log_start;
+    int64_t leader_epoch;
+    uint64_t reserved[4];
+};
+/* A push's credit, in broker memory: written by the client, then a notify with
+ * FQ_PUSH_CREDIT_IMM(line). tail - consumed never exceeds ring_bytes. */
+struct fq_push_credit {
+    uint64_t consumed; /* bytes of the ring that may be written over */
+    uint64_t reserved[7];
+};
+/* No slot has this number: an index of slots is below 0xffff. */
+#define FQ_PUSH_CREDIT_IMM(line)   (((uint32_t)(line) << 16) | 0xffffu)
+#define FQ_PUSH_IS_CREDIT_IMM(imm) (((imm)&0xffffu) == 0xffffu && (imm) != FQ_ACK_NOTIFY_IMM)
+#define FQ_PUSH_CREDIT_LINE(imm)   ((imm) >> 16)
+_Static_assert(sizeof(struct fq_push_head) == 64, "a push head is one line");
+_Static_assert(sizeof(struct fq_push_credit) == 64, "a push credit is one line");
 
 /* One partition's view: a 64-byte line in broker memory that readers READ. */
 struct fq_view {

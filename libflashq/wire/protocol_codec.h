@@ -58,13 +58,21 @@ FQ_DECLARE_MESSAGE(partition_describe, fq_partition_ref)
 FQ_DECLARE_MESSAGE(partition_describe_answer, fq_partition_describe_answer)
 FQ_DECLARE_MESSAGE(info, fq_info)
 FQ_DECLARE_MESSAGE(info_answer, fq_info_answer) /* encode with the builder below */
+FQ_DECLARE_MESSAGE(push_setup, fq_push_setup)
+FQ_DECLARE_MESSAGE(push_setup_answer, fq_push_setup_answer)
+FQ_DECLARE_MESSAGE(push_open, fq_push_open)
+FQ_DECLARE_MESSAGE(push_open_answer, fq_push_open_answer)
+FQ_DECLARE_MESSAGE(push_close, fq_push_close)
 /* From the broker, without an answer; correlation 0. */
+FQ_DECLARE_MESSAGE(push_stopped, fq_push_stopped)
+FQ_DECLARE_MESSAGE(direct_window, fq_direct_window)
+FQ_DECLARE_MESSAGE(slot_revoked, fq_slot_revoked)
 FQ_DECLARE_MESSAGE(segment_retiring, fq_segment_retiring)
 FQ_DECLARE_MESSAGE(goodbye, fq_goodbye)
 FQ_DECLARE_MESSAGE(reader_reset, fq_reader_reset)
 
 /* A message without a body: HEARTBEAT both ways, and the answers of TOPIC_DELETE, TOPIC_ALTER,
- * PARTITIONS_ADD, PRODUCER_CLOSE, READER_CLOSE, SEGMENT_CLOSE. */
+ * PARTITIONS_ADD, PRODUCER_CLOSE, READER_CLOSE, SEGMENT_CLOSE, PUSH_CLOSE. */
 int64_t fq_encode_empty(void *out, size_t capacity, uint16_t type, bool is_answer,
                         uint32_t correlation);
 int fq_decode_empty(const struct fq_msg *msg, struct fq_err *err);

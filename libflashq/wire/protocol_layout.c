@@ -190,6 +190,41 @@ static const struct fq_field reader_reset_fields[] = {
     INT(fq_reader_reset, end),
 };
 
+static const struct fq_field push_setup_fields[] = {
+    INT(fq_push_setup, lines),
+    BYTES(fq_push_setup, heads_token),
+};
+static const struct fq_field push_setup_answer_fields[] = {
+    INT(fq_push_setup_answer, lines),
+    BYTES(fq_push_setup_answer, credits_token),
+};
+static const struct fq_field push_open_fields[] = {
+    INT(fq_push_open, reader), INT(fq_push_open, line),        INT(fq_push_open, offset),
+    INT(fq_push_open, ring_bytes), BYTES(fq_push_open, ring_token),
+};
+static const struct fq_field push_open_answer_fields[] = {
+    INT(fq_push_open_answer, position_offset),
+};
+static const struct fq_field push_close_fields[] = {
+    INT(fq_push_close, reader),
+};
+static const struct fq_field push_stopped_fields[] = {
+    INT(fq_push_stopped, reader),
+    INT(fq_push_stopped, reason),
+    INT(fq_push_stopped, log_start),
+    INT(fq_push_stopped, end),
+};
+static const struct fq_field direct_window_fields[] = {
+    INT(fq_direct_window, slot),
+    INT(fq_direct_window, number),
+    INT(fq_direct_window, window_bytes),
+    BYTES(fq_direct_window, token),
+};
+static const struct fq_field slot_revoked_fields[] = {
+    INT(fq_slot_revoked, slot),
+    INT(fq_slot_revoked, reason),
+};
+
 static const struct fq_field time_query_fields[] = {
     BYTES(fq_time_query, topic_id),
     INT(fq_time_query, partition),
@@ -299,3 +334,11 @@ MESSAGE(info_answer, FQ_MSG_INFO | FQ_MSG_ANSWER, info_answer)
 MESSAGE(segment_retiring, FQ_MSG_SEGMENT_RETIRING, segment_retiring)
 MESSAGE(goodbye, FQ_MSG_GOODBYE, goodbye)
 MESSAGE(reader_reset, FQ_MSG_READER_RESET, reader_reset)
+MESSAGE(push_setup, FQ_MSG_PUSH_SETUP, push_setup)
+MESSAGE(push_setup_answer, FQ_MSG_PUSH_SETUP | FQ_MSG_ANSWER, push_setup_answer)
+MESSAGE(push_open, FQ_MSG_PUSH_OPEN, push_open)
+MESSAGE(push_open_answer, FQ_MSG_PUSH_OPEN | FQ_MSG_ANSWER, push_open_answer)
+MESSAGE(push_close, FQ_MSG_PUSH_CLOSE, push_close)
+MESSAGE(push_stopped, FQ_MSG_PUSH_STOPPED, push_stopped)
+MESSAGE(direct_window, FQ_MSG_DIRECT_WINDOW, direct_window)
+MESSAGE(slot_revoked, FQ_MSG_SLOT_REVOKED, slot_revoked)

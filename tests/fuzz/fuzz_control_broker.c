@@ -30,13 +30,17 @@ CONTROL_CHECK(reader_arm, fq_reader_arm)
 CONTROL_CHECK(time_query, fq_time_query)
 CONTROL_CHECK(partition_describe, fq_partition_ref)
 CONTROL_CHECK(info, fq_info)
+CONTROL_CHECK(push_setup, fq_push_setup)
+CONTROL_CHECK(push_open, fq_push_open)
+CONTROL_CHECK(push_close, fq_push_close)
 
 static void (*const checks[])(const struct fq_msg *msg) = {
     check_session_open, check_metadata,           check_topic_create,   check_topic_delete,
     check_topic_alter,  check_topic_describe,     check_partitions_add, check_trim,
     check_ring_open,    check_producer_open,      check_producer_close, check_reader_open,
     check_reader_close, check_segment_open,       check_segment_close,  check_reader_arm,
-    check_time_query,   check_partition_describe, check_info,
+    check_time_query,   check_partition_describe, check_info,           check_push_setup,
+    check_push_open,    check_push_close,
 };
 
 static void walk_lists(const struct fq_msg *msg)

@@ -26,6 +26,11 @@ CONTROL_CHECK(info_answer, fq_info_answer)
 CONTROL_CHECK(segment_retiring, fq_segment_retiring)
 CONTROL_CHECK(goodbye, fq_goodbye)
 CONTROL_CHECK(reader_reset, fq_reader_reset)
+CONTROL_CHECK(push_setup_answer, fq_push_setup_answer)
+CONTROL_CHECK(push_open_answer, fq_push_open_answer)
+CONTROL_CHECK(push_stopped, fq_push_stopped)
+CONTROL_CHECK(direct_window, fq_direct_window)
+CONTROL_CHECK(slot_revoked, fq_slot_revoked)
 
 static void (*const checks[])(const struct fq_msg *msg) = {
     check_session_open_answer,
@@ -43,6 +48,11 @@ static void (*const checks[])(const struct fq_msg *msg) = {
     check_segment_retiring,
     check_goodbye,
     check_reader_reset,
+    check_push_setup_answer,
+    check_push_open_answer,
+    check_push_stopped,
+    check_direct_window,
+    check_slot_revoked,
 };
 
 static void walk_lists(const struct fq_msg *msg)
