@@ -2,7 +2,8 @@
 /*
  * Bringing bytes: where the broker's memory can be seen (shm), a look at the view and a chunk of the segment
  * itself; elsewhere READ(view) and READ(data) posted together, one round trip, trimmed by the view. While
- * the application walks one chunk the next is fetched.
+ * the application walks one chunk the next is fetched; with fetch.prefetch off nothing is, and every batch is
+ * brought by itself: as much is asked for as the last one had.
  *
  * In doubt (is_sequential) the view is read first and the data only after it.
  * What can fail: the connection: the reader starts over; a view that does not come right in many tries: the
@@ -128,6 +129,9 @@ static int next_mapped(struct fq_pread *reader)
                                       .data = reader->segment->map + reader->next_position,
                                       .length = (size_t)(limit - reader->next_position),
                                       .position = reader->next_position};
+    if (!reader->consumer->engine->config.fetch_prefetch) {
+        fq_walk_cut_to_one(&reader->chunk);
+    }
     return 1;
 }
 
@@ -196,11 +200,17 @@ static void fetch_is_done(struct fq_fetch *fetch)
     uint64_t there = limit - fetch->position;
     size_t length = there < fetch->asked ? (size_t)there : fetch->asked;
     reader->limit_position = limit;
-    reader->guess_bytes = length * 2 > GUESS_FIRST ? length * 2 : GUESS_FIRST;
+    bool is_ahead = reader->consumer->engine->config.fetch_prefetch;
+    if (is_ahead) {
+        reader->guess_bytes = length * 2 > GUESS_FIRST ? length * 2 : GUESS_FIRST;
+    }
     fq_source_unref(reader->ready.source);
     reader->ready = (struct fq_chunk){.source = fq_source_ref(&fetch->buffer->source),
                                       .data = fetch->buffer->data, .length = length,
                                       .position = fetch->position};
+    if (!is_ahead) {
+        fq_walk_cut_to_one(&reader->ready);
+    }
     free_fetch(fetch);
     fq_engine_progress(reader->consumer->engine);
 }
@@ -228,7 +238,8 @@ static size_t bytes_to_ask(const struct fq_pread *reader, uint64_t position, siz
 {
     const struct fq_segment_open_answer *info = &reader->segment->info;
     uint64_t window = info->window_bytes - position;
-    size_t most = (size_t)reader->consumer->engine->config.fetch_max_bytes;
+    const struct fq_client_config *config = &reader->consumer->engine->config;
+    size_t most = config->fetch_prefetch ? (size_t)config->fetch_max_bytes : reader->guess_bytes;
     most = most > wanted ? most : wanted;
     uint64_t limit = reader->has_view ? limit_of(reader) : 0;
     size_t ask = reader->guess_bytes;
@@ -333,7 +344,7 @@ static void prefetch(struct fq_pread *reader)
 {
     size_t wanted;
     uint64_t after = reader->chunk.position + fq_walk_whole_bytes(&reader->chunk, &wanted);
-    if (!reader->fetch && !reader->is_paused && after > reader->chunk.position && after < limit_of(reader)) {
+    if (reader->consumer->engine->config.fetch_prefetch && !reader->fetch && !reader->is_paused && after > reader->chunk.position && after < limit_of(reader)) {
         (void)start_fetch(reader, after, wanted); /* no room for it now: fetched when it is needed */
     }
 }

@@ -192,6 +192,8 @@ void fq_fetch_lost(struct fq_fetch *fetch);
 /* walk.c: opens the next batch of the chunk. 1: `iter` is at its first record; 0: the chunk has no whole
  * batch; negative: what is there is not the batch expected (FLASHQ_ERR_CORRUPT) or memory is short. */
 int fq_walk_open_batch(struct fq_pread *reader);
+/* Leaves only the first batch of a chunk that has more. */
+void fq_walk_cut_to_one(struct fq_chunk *chunk);
 /* How many bytes of the chunk are whole batches, going by their lengths alone; *ret_wanted: how many the
  * batch after them needs, 0 if nothing is known of it. */
 size_t fq_walk_whole_bytes(const struct fq_chunk *chunk, size_t *ret_wanted);

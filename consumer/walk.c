@@ -84,6 +84,9 @@ int fq_walk_open_batch(struct fq_pread *reader)
     }
     chunk->used += wanted;
     reader->want_bytes = 0;
+    if (!reader->consumer->engine->config.fetch_prefetch) {
+        reader->guess_bytes = wanted; /* the next is likely as large */
+    }
     reader->next_position += wanted;
     reader->next_offset = header.base_offset + header.records_count;
     reader->last_epoch = header.leader_epoch;
@@ -92,6 +95,14 @@ int fq_walk_open_batch(struct fq_pread *reader)
     reader->has_batch = true;
     reader->is_pinned = false;
     return 1;
+}
+
+void fq_walk_cut_to_one(struct fq_chunk *chunk)
+{
+    size_t wanted = bytes_wanted(chunk->data, chunk->length);
+    if (wanted >= FQ_BATCH_HEADER_BYTES && wanted < chunk->length) {
+        chunk->length = wanted;
+    }
 }
 
 size_t fq_walk_whole_bytes(const struct fq_chunk *chunk, size_t *ret_wanted)

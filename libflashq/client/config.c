@@ -95,6 +95,9 @@ static const struct fq_conf_key keys[] = {
     {.name = "fetch.buffer.bytes", .aliases = "queued.max.bytes", .type = FQ_CONF_BYTES,
      .default_value = "64MiB", .min = MIB, .max = 64 * GIB, FIELD(fetch_buffer_bytes),
      .help = "memory of one consumer for what was read ahead"},
+    {.name = "fetch.prefetch", .type = FQ_CONF_BOOL, .default_value = "true", FIELD(fetch_prefetch),
+     .help = "whether what follows is read while the application works; false: pulling brings one batch "
+             "at a time, when it is asked for"},
     {.name = "auto.offset.reset", .type = FQ_CONF_CHOICE, .default_value = "none", .words = resets,
      FIELD(reset), .help = "where to go on when the position was trimmed away; none reports it"},
     {.name = "verify.crc", .aliases = "check.crcs", .type = FQ_CONF_BOOL, .default_value = "true",

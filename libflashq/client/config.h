@@ -45,6 +45,7 @@ struct fq_client_config {
     /* consumers */
     int64_t fetch_max_bytes;
     int64_t fetch_buffer_bytes;
+    bool fetch_prefetch;
     int64_t reset;                 /* enum fq_reset */
     bool verify_crc;
 };
