@@ -85,6 +85,10 @@ __attribute__((constructor)) static void choose(void)
     if (machine_ops) {
         best_ops = machine_ops;
     }
+    const struct fq_crc32c_ops *wide_ops = fq_crc32c_wide_ops(machine_ops);
+    if (wide_ops) {
+        best_ops = wide_ops;
+    }
 }
 
 uint32_t fq_crc32c(uint32_t crc, const void *bytes, size_t length)
@@ -95,6 +99,21 @@ uint32_t fq_crc32c(uint32_t crc, const void *bytes, size_t length)
 uint32_t fq_crc32c_copy(uint32_t crc, void *dst, const void *src, size_t length)
 {
     return best_ops->copy(crc, dst, src, length);
+}
+
+bool fq_crc32c_can_stream(void)
+{
+    return best_ops->stream != NULL;
+}
+
+uint32_t fq_crc32c_stream(uint32_t crc, void *dst, void *away, const void *src, size_t length)
+{
+    return best_ops->stream(crc, dst, away, src, length);
+}
+
+fq_crc32c_copy_function fq_crc32c_copy_hardware(void)
+{
+    return machine_ops ? machine_ops->copy : NULL;
 }
 
 fq_crc32c_function fq_crc32c_hardware(void)

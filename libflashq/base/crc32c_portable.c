@@ -6,3 +6,9 @@ const struct fq_crc32c_ops *fq_crc32c_machine_ops(void)
 {
     return NULL;
 }
+
+const struct fq_crc32c_ops *fq_crc32c_wide_ops(const struct fq_crc32c_ops *machine_ops)
+{
+    (void)machine_ops;
+    return NULL;
+}

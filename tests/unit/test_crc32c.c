@@ -37,6 +37,11 @@ static void check_all(uint32_t start, const uint8_t *bytes, size_t length, uint3
     memset(target, 0x5a, length);
     cr_assert_eq(fq_crc32c_copy(start, target, bytes, length), expected, "copy of %zu", length);
     cr_assert(length == 0 || memcmp(target, bytes, length) == 0);
+    if (fq_crc32c_copy_hardware()) {
+        memset(target, 0x5a, length);
+        cr_assert_eq(fq_crc32c_copy_hardware()(start, target, bytes, length), expected);
+        cr_assert(length == 0 || memcmp(target, bytes, length) == 0);
+    }
     memset(target, 0x5a, length);
     cr_assert_eq(fq_crc32c_copy_software(start, target, bytes, length), expected);
     cr_assert(length == 0 || memcmp(target, bytes, length) == 0);
@@ -73,7 +78,7 @@ Test(crc32c, every_length_around_the_blocks_at_every_alignment)
     for (size_t i = 0; i < sizeof bytes; i++) {
         bytes[i] = (uint8_t)fq_prng_next(&prng);
     }
-    static const size_t around[] = {0, 8, 16, 384, 768, 3 * 1344, 3 * 1344 + 384};
+    static const size_t around[] = {0, 8, 16, 384, 512, 768, 1024, 2048, 3 * 1344, 3 * 1344 + 384};
     for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
         for (size_t length = around[i] > 9 ? around[i] - 9 : 0; length <= around[i] + 9; length++) {
             for (size_t align = 0; align < 9; align++) {
@@ -124,6 +129,16 @@ static void *scribble(void *argument)
     return NULL;
 }
 
+static uint32_t copy_and_stream(uint32_t crc, void *dst, const void *src, size_t length)
+{
+    static _Alignas(64) uint8_t away[20032];
+    size_t lines = length - length % 64;
+    crc = fq_crc32c_stream(crc, dst, away, src, lines);
+    cr_assert_eq(memcmp(away, dst, lines), 0, "both have the same bytes");
+    return fq_crc32c_copy(crc, (uint8_t *)dst + lines, (const uint8_t *)src + lines,
+                          length - lines);
+}
+
 Test(crc32c, the_checksum_of_a_copy_is_that_of_the_bytes_stored)
 {
     static uint8_t source[20000], target[20000];
@@ -131,13 +146,42 @@ Test(crc32c, the_checksum_of_a_copy_is_that_of_the_bytes_stored)
     pthread_t thread;
     cr_assert_eq(pthread_create(&thread, NULL, scribble, &s), 0);
     for (int i = 0; i < 2000; i++) {
-        uint32_t (*copy)(uint32_t, void *, const void *, size_t) =
-            i % 2 ? fq_crc32c_copy : fq_crc32c_copy_software;
+        fq_crc32c_copy_function copy = i % 2 ? fq_crc32c_copy : fq_crc32c_copy_software;
+        if (i % 3 == 0 && fq_crc32c_can_stream()) {
+            copy = copy_and_stream;
+        }
         uint32_t crc = copy(0, target, source, sizeof source);
         cr_assert_eq(crc, fq_crc32c_software(0, target, sizeof target), "round %d", i);
     }
     s.stop = true;
     cr_assert_eq(pthread_join(thread, NULL), 0);
+}
+
+/* Every number of lines, from sources at every place in a word, beside bytes that must stay. */
+Test(crc32c, a_stream_stores_twice_what_it_checksums)
+{
+    if (!fq_crc32c_can_stream()) {
+        cr_log_info("this CPU has no instructions for it: the caller copies in blocks");
+        return;
+    }
+    static uint8_t source[4200], copy[4200];
+    static _Alignas(64) uint8_t away[4096 + 128];
+    struct fq_prng prng;
+    fq_prng_seed(&prng, 3);
+    for (size_t i = 0; i < sizeof source; i++) {
+        source[i] = (uint8_t)fq_prng_next(&prng);
+    }
+    for (size_t length = 0; length <= 4096; length += 64) {
+        size_t from = length / 64 % 9;
+        uint32_t start = (uint32_t)fq_prng_next(&prng);
+        memset(copy, 0x5a, sizeof copy);
+        memset(away, 0x5a, sizeof away);
+        uint32_t crc = fq_crc32c_stream(start, copy + from, away + 64, source + from, length);
+        cr_assert_eq(crc, reference(start, source + from, length), "%zu bytes", length);
+        cr_assert_eq(memcmp(copy + from, source + from, length), 0);
+        cr_assert_eq(memcmp(away + 64, source + from, length), 0);
+        cr_assert(copy[from + length] == 0x5a && away[63] == 0x5a && away[64 + length] == 0x5a);
+    }
 }
 
 /* Values from Kafka's own test of its Utils.murmur2 (org.apache.kafka.common.utils.UtilsTest). */
