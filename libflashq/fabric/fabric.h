@@ -233,6 +233,14 @@ uint64_t fq_remote_bytes(const struct fq_remote *remote);
 /* The memory itself where the transport can show it (shm), else NULL. For writable windows a record
  * can be built in place; for read windows data can be parsed in place. */
 void *fq_remote_map(struct fq_remote *remote);
+/* Closes the remote but keeps its mapping (base NULL: it has none) for whoever still writes there: it
+ * stays valid, whatever becomes of the connection, until fq_mapping_unmap. */
+struct fq_mapping {
+    void *base;
+    size_t bytes;
+};
+void fq_remote_close_mapped(struct fq_remote *remote, struct fq_mapping *ret);
+void fq_mapping_unmap(struct fq_mapping *mapping); /* an empty one is fine */
 
 /* ---- operations ---------------------------------------------------------------------------- */
 

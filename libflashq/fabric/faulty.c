@@ -140,11 +140,27 @@ static void abandon(struct faulty_conn *conn, int status)
     }
 }
 
+/* The inner connection goes, with its remotes; what they mapped stays until ours are closed. */
+static void keep_mappings(struct faulty_conn *conn)
+{
+    for (struct fq_list *at = conn->base.remotes.next; at != &conn->base.remotes; at = at->next) {
+        struct fq_remote *remote = fq_list_item(at, struct fq_remote, link);
+        struct fq_remote *inner = remote->inner;
+        if (inner) {
+            remote->map_base = inner->map_base;
+            remote->map_bytes = inner->map_bytes;
+            inner->map_base = NULL;
+            remote->inner = NULL;
+        }
+    }
+}
+
 static int break_conn(struct faulty_conn *conn, int code, const char *text)
 {
     if (conn->base.state == FQ_CONN_BROKEN) {
         return FLASHQ_ERR_CLOSED;
     }
+    keep_mappings(conn);
     fq_conn_close(conn->inner); /* with its windows and remotes */
     conn->inner = NULL;
     abandon(conn, code);
@@ -495,6 +511,7 @@ static void faulty_conn_fini(struct fq_conn *base, bool is_child)
     (void)is_child; /* the inner fabric knows by itself */
     struct faulty_conn *conn = conn_of(base);
     struct faulty_fabric *fabric = fabric_of(base->fabric);
+    keep_mappings(conn);
     fq_conn_close(conn->inner);
     conn->inner = NULL;
     abandon(conn, FLASHQ_ERR_CLOSED);
@@ -555,10 +572,12 @@ static void faulty_remote_fini(struct fq_remote *remote)
             free_held_op(conn, held);
         }
     }
-    if (conn->inner) {
+    if (remote->inner) {
         fq_remote_close(remote->inner);
+        remote->inner = NULL;
     }
-    remote->inner = NULL;
+    struct fq_mapping kept = {.base = remote->map_base, .bytes = remote->map_bytes};
+    fq_mapping_unmap(&kept);
 }
 
 #define FAULTY_OPS(of)                                                                             \

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/bytes.h"
 #include "base/random.h"
@@ -252,6 +253,25 @@ uint64_t fq_remote_bytes(const struct fq_remote *remote)
 void *fq_remote_map(struct fq_remote *remote)
 {
     return remote->map;
+}
+
+void fq_remote_close_mapped(struct fq_remote *remote, struct fq_mapping *ret)
+{
+    struct fq_remote *owner = remote;
+    while (owner->inner) {
+        owner = owner->inner;
+    }
+    *ret = (struct fq_mapping){.base = owner->map_base, .bytes = owner->map_bytes};
+    owner->map_base = NULL;
+    fq_remote_close(remote);
+}
+
+void fq_mapping_unmap(struct fq_mapping *mapping)
+{
+    if (mapping->base) {
+        (void)munmap(mapping->base, mapping->bytes);
+        mapping->base = NULL;
+    }
 }
 
 void fq_remotes_revoked(struct fq_conn *conn, uint32_t id, uint64_t key)

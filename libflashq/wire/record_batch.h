@@ -191,11 +191,21 @@ size_t fq_batch_builder_record_bytes(const struct fq_batch_builder *builder,
  * record more than FQ_LIMIT_RECORD_HEADERS; FLASHQ_ERR_TIMESTAMP when it is 2^63 ms from the first.
  * An error changes nothing. */
 int fq_batch_builder_append(struct fq_batch_builder *builder, const struct fq_record_in *record);
-/* The same, but the value (record->value.length bytes, never null) is written by the caller
- * afterwards, at *ret_value, before finish. A copy of the builder made before undoes it, as it
- * undoes appends. */
-int fq_batch_builder_claim(struct fq_batch_builder *builder, const struct fq_record_in *record,
-                           uint8_t **ret_value);
+/* A record whose value the caller writes where it stays: claimed with the most it may be, committed with
+ * what it became. Until then it is not in the batch: the builder is as it was, and nothing may be appended. */
+struct fq_batch_claim {
+    size_t record_at, body_at, value_at, end; /* in the buffer: from here to here the claim may write */
+    size_t value_bytes;                       /* claimed */
+    int64_t timestamp_ms;
+};
+/* Like append with a value of record->value.length bytes (its data is not looked at): writes all but
+ * the value, which goes to builder->buffer + ret->value_at. The same errors. */
+int fq_batch_builder_claim(const struct fq_batch_builder *builder, const struct fq_record_in *record,
+                           struct fq_batch_claim *ret);
+/* Makes the claimed record part of the batch with a value of `length` <= claim->value_bytes: the one that
+ * append would have made, so bytes move where a length became shorter. */
+void fq_batch_builder_commit(struct fq_batch_builder *builder, const struct fq_batch_claim *claim,
+                             size_t length);
 
 struct fq_batch_finish {
     int64_t producer_id; /* -1: none */

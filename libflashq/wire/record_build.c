@@ -86,56 +86,101 @@ static uint8_t *headers_put(uint8_t *at, const struct fq_record_in *record)
     return at;
 }
 
-/* Writes all but the value's bytes when `value_at` is asked for. */
-static int append(struct fq_batch_builder *builder, const struct fq_record_in *record,
-                  uint8_t **value_at)
+/* The sizes of the record if it can be appended. */
+static int measure(const struct fq_batch_builder *builder, const struct fq_record_in *record,
+                   int64_t *ret_delta, size_t *ret_body)
 {
-    int64_t delta;
-    if (!delta_of(builder, record->timestamp_ms, &delta)) {
+    if (!delta_of(builder, record->timestamp_ms, ret_delta)) {
         return FLASHQ_ERR_TIMESTAMP;
     }
     if (builder->records_count >= FQ_LIMIT_BATCH_RECORDS ||
         record->headers_count > FQ_LIMIT_RECORD_HEADERS || builder->used > builder->capacity) {
         return FLASHQ_ERR_TOO_LARGE;
     }
-    size_t body = body_bytes(builder, record, delta);
-    if (fq_varint_bytes((int64_t)body) + body > builder->capacity - builder->used) {
-        return FLASHQ_ERR_TOO_LARGE;
-    }
-    uint8_t *at = fq_varint_put(builder->buffer + builder->used, (int64_t)body);
+    *ret_body = body_bytes(builder, record, *ret_delta);
+    bool fits = fq_varint_bytes((int64_t)*ret_body) + *ret_body <= builder->capacity - builder->used;
+    return fits ? 0 : FLASHQ_ERR_TOO_LARGE;
+}
+
+/* What comes before the value. */
+static uint8_t *front_put(const struct fq_batch_builder *builder, uint8_t *at,
+                          const struct fq_record_in *record, int64_t delta)
+{
     *at++ = 0; /* attributes */
     at = fq_varint_put(at, delta);
     at = fq_varint_put(at, builder->records_count);
-    at = slice_put(at, &record->key);
-    if (value_at) {
-        at = fq_varint_put(at, (int64_t)record->value.length);
-        *value_at = at;
-        at += record->value.length;
-    } else {
-        at = slice_put(at, &record->value);
-    }
-    at = headers_put(at, record);
-    builder->used = (size_t)(at - builder->buffer);
+    return slice_put(at, &record->key);
+}
+
+static void count_record(struct fq_batch_builder *builder, int64_t timestamp_ms)
+{
     if (builder->records_count == 0) {
-        builder->base_timestamp = builder->max_timestamp = record->timestamp_ms;
-    } else if (record->timestamp_ms > builder->max_timestamp) {
-        builder->max_timestamp = record->timestamp_ms;
+        builder->base_timestamp = builder->max_timestamp = timestamp_ms;
+    } else if (timestamp_ms > builder->max_timestamp) {
+        builder->max_timestamp = timestamp_ms;
     }
     builder->records_count++;
-    return 0;
 }
 
 int fq_batch_builder_append(struct fq_batch_builder *builder, const struct fq_record_in *record)
 {
-    return append(builder, record, NULL);
+    int64_t delta;
+    size_t body;
+    int code = measure(builder, record, &delta, &body);
+    if (code != 0) {
+        return code;
+    }
+    uint8_t *at = fq_varint_put(builder->buffer + builder->used, (int64_t)body);
+    at = front_put(builder, at, record, delta);
+    at = slice_put(at, &record->value);
+    at = headers_put(at, record);
+    builder->used = (size_t)(at - builder->buffer);
+    count_record(builder, record->timestamp_ms);
+    return 0;
 }
 
-int fq_batch_builder_claim(struct fq_batch_builder *builder, const struct fq_record_in *record,
-                           uint8_t **ret_value)
+int fq_batch_builder_claim(const struct fq_batch_builder *builder, const struct fq_record_in *record,
+                           struct fq_batch_claim *ret)
 {
+    int64_t delta;
+    size_t body;
     struct fq_record_in sized = *record;
     sized.value.data = builder->buffer; /* not null; never read */
-    return append(builder, &sized, ret_value);
+    int code = measure(builder, &sized, &delta, &body);
+    if (code != 0) {
+        return code;
+    }
+    struct fq_batch_claim claim = {.record_at = builder->used, .value_bytes = record->value.length,
+                                   .timestamp_ms = record->timestamp_ms};
+    uint8_t *at = fq_varint_put(builder->buffer + builder->used, (int64_t)body);
+    claim.body_at = (size_t)(at - builder->buffer);
+    at = front_put(builder, at, record, delta);
+    at = fq_varint_put(at, (int64_t)record->value.length);
+    claim.value_at = (size_t)(at - builder->buffer);
+    at = headers_put(at + record->value.length, record);
+    claim.end = (size_t)(at - builder->buffer);
+    *ret = claim;
+    return 0;
+}
+
+void fq_batch_builder_commit(struct fq_batch_builder *builder, const struct fq_batch_claim *claim,
+                             size_t length)
+{
+    uint8_t *buffer = builder->buffer;
+    const uint8_t *headers = buffer + claim->value_at + claim->value_bytes;
+    size_t front = claim->value_at - fq_varint_bytes((int64_t)claim->value_bytes) - claim->body_at;
+    size_t behind = claim->end - (claim->value_at + claim->value_bytes);
+    size_t body = front + fq_varint_bytes((int64_t)length) + length + behind;
+    uint8_t *at = buffer + claim->record_at;
+    if (length < claim->value_bytes) { /* each piece moves towards the front, or not at all */
+        at = fq_varint_put(at, (int64_t)body);
+        memmove(at, buffer + claim->body_at, front);
+        at = fq_varint_put(at + front, (int64_t)length);
+        memmove(at, buffer + claim->value_at, length);
+        memmove(at + length, headers, behind);
+    }
+    builder->used = claim->record_at + fq_varint_bytes((int64_t)body) + body;
+    count_record(builder, claim->timestamp_ms);
 }
 
 int64_t fq_batch_builder_finish(struct fq_batch_builder *builder, const struct fq_batch_finish *how)

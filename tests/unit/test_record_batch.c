@@ -229,28 +229,51 @@ Test(record_batch, a_record_fits_to_the_last_byte_and_not_one_further)
     }
 }
 
+/* Committed with any length, a claimed record has the bytes that append gives it; what was claimed and
+ * given up leaves nothing. Lengths on both sides of every varint's growth. */
 Test(record_batch, a_claimed_value_is_written_where_it_stays)
 {
-    uint8_t by_append[256], by_claim[256];
-    const struct fq_header headers[] = {{SLICE("h"), SLICE("v")}};
-    struct fq_record_in in = {.timestamp_ms = 7,
-                              .key = SLICE("k"),
-                              .value = SLICE("the value"),
-                              .headers = headers,
-                              .headers_count = 1};
-    size_t length = one_record_batch(by_append, sizeof by_append, &in);
-    struct fq_batch_builder builder;
-    fq_batch_builder_init(&builder, by_claim, sizeof by_claim);
-    uint8_t *value;
-    struct fq_record_in sized = in;
-    sized.value.data = NULL;
-    struct fq_batch_builder before = builder;
-    cr_assert_eq(fq_batch_builder_claim(&builder, &sized, &value), 0);
-    builder = before; /* undone, and again */
-    cr_assert_eq(fq_batch_builder_claim(&builder, &sized, &value), 0);
-    memcpy(value, in.value.data, in.value.length);
-    cr_assert_eq(finish(&builder), length);
-    cr_assert_arr_eq(by_claim, by_append, length);
+    enum { MOST = 70000 };
+    static const size_t lengths[] = {0, 1, 55, 63, 64, 65, 120, 127, 128, 8100, 8191, 8192, 8193, MOST};
+    enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+    static uint8_t by_append[3 * MOST], by_claim[3 * MOST], content[MOST];
+    const struct fq_header headers[] = {{SLICE("h"), SLICE("v")}, {SLICE("h"), null_slice}};
+    struct fq_prng prng;
+    uint64_t seed = fq_random_u64();
+    fq_prng_seed(&prng, seed);
+    for (size_t i = 0; i < MOST; i++) {
+        content[i] = (uint8_t)fq_prng_next(&prng);
+    }
+    for (size_t i = 0; i < LENGTHS * LENGTHS; i++) {
+        size_t claimed = lengths[i / LENGTHS], length = lengths[i % LENGTHS];
+        if (length > claimed) {
+            continue;
+        }
+        struct fq_record_in in = {.timestamp_ms = 7, .key = {content, i % 3 * 60},
+                                  .headers = headers, .headers_count = i % 3};
+        struct fq_batch_builder appended, builder;
+        struct fq_batch_claim claim;
+        fq_batch_builder_init(&appended, by_append, sizeof by_append);
+        fq_batch_builder_init(&builder, by_claim, sizeof by_claim);
+        for (int turn = 0; turn < 2; turn++, in.timestamp_ms += 100) {
+            in.value = (struct fq_slice){NULL, claimed};
+            cr_assert_eq(fq_batch_builder_claim(&builder, &in, &claim), 0);
+            cr_assert_eq(fq_batch_builder_claim(&builder, &in, &claim), 0, "given up, and again");
+            memcpy(by_claim + claim.value_at, content, length);
+            fq_batch_builder_commit(&builder, &claim, length);
+            in.value = (struct fq_slice){content, length};
+            cr_assert_eq(fq_batch_builder_append(&appended, &in), 0);
+        }
+        size_t total = finish(&appended);
+        cr_assert_eq(finish(&builder), total, "%zu of %zu", length, claimed);
+        cr_assert_arr_eq(by_claim, by_append, total, "%zu of %zu, seed %llu", length, claimed,
+                         (unsigned long long)seed);
+    }
+    struct fq_batch_builder small;
+    struct fq_batch_claim claim;
+    struct fq_record_in in = {.value = {NULL, 100}};
+    fq_batch_builder_init(&small, by_claim, FQ_BATCH_HEADER_BYTES + 100);
+    cr_assert_eq(fq_batch_builder_claim(&small, &in, &claim), FLASHQ_ERR_TOO_LARGE);
 }
 
 struct made {

@@ -219,5 +219,7 @@ int fq_shm_remote_open(struct fq_remote *remote, const uint8_t token[FQ_TOKEN_BY
 
 void fq_shm_remote_fini(struct fq_remote *remote)
 {
-    munmap(remote->map_base, remote->map_bytes);
+    if (remote->map_base) { /* else somebody keeps it: fq_remote_close_mapped */
+        munmap(remote->map_base, remote->map_bytes);
+    }
 }
