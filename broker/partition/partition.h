@@ -184,6 +184,10 @@ void fq_partition_get_stats(const struct fq_partition *partition, struct fq_part
 int fq_partition_segment_open(struct fq_partition *partition, int64_t offset,
                               struct fq_segment **ret_segment, struct fq_segment_open_answer *ret,
                               struct fq_err *err);
+/* Where the committed bytes end, as the view says it: whole segments with lower base offsets, and the
+ * part of this one below the position. Its segment is NULL while there is none. Holds until the next
+ * round or cut. */
+void fq_partition_committed_end(const struct fq_partition *partition, struct fq_log_place *ret);
 /* before_offset -1: the high watermark; OUT_OF_RANGE above it; at or below the log start: nothing.
  */
 int fq_partition_trim(struct fq_partition *partition, int64_t before_offset, struct fq_err *err);

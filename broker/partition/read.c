@@ -80,6 +80,12 @@ int fq_partition_segment_open(struct fq_partition *p, int64_t offset,
     return 0;
 }
 
+void fq_partition_committed_end(const struct fq_partition *p, struct fq_log_place *ret)
+{
+    *ret = (struct fq_log_place){
+        .segment = p->hw_segment, .position = p->hw_position, .base_offset = p->high_watermark};
+}
+
 static int scan_log(void *context, int64_t from_offset, int64_t to_offset, int64_t segment_base,
                     uint64_t position, fq_log_visitor visitor, void *visitor_context)
 {

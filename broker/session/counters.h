@@ -40,6 +40,14 @@
     X(SEGMENTS_HELD, "readers.segments.held")                                                      \
     X(SEGMENTS_RETIRING, "readers.segments.retiring")                                              \
     X(SEGMENTS_CUT, "readers.segments.cut")                                                        \
+    X(PUSHES_OPEN, "push.open")                                                                    \
+    X(PUSH_BYTES, "push.bytes")                                                                    \
+    X(PUSH_HEADS, "push.heads")       /* told of: one notify each */                               \
+    X(PUSH_CREDITS, "push.credits")   /* notifies with credit */                                   \
+    X(PUSH_STALLED, "push.stalled")   /* times that one ran out of credit */                       \
+    X(PUSH_BLOCKED, "push.blocked")   /* times that a connection's queue was full */               \
+    X(PUSH_STOPPED, "push.stopped")                                                                \
+    X(PUSH_CUT, "push.cut") /* connections that did not take bytes of a retired segment */         \
     X(PARTITIONS_OPEN, "partitions.open")                                                          \
     X(PARTITIONS_OFFLINE, "partitions.offline")                                                    \
     X(TOPICS, "topics")                                                                            \

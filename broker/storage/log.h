@@ -131,6 +131,8 @@ struct fq_region *fq_segment_region(struct fq_segment *segment, struct fq_err *e
  * retires the segment or is closed meanwhile. */
 void fq_segment_pin(struct fq_segment *segment);
 void fq_segment_unpin(struct fq_segment *segment);
+/* Taken out of its log by a trim, retention or a truncation; for who holds it. */
+bool fq_segment_is_retired(const struct fq_segment *segment);
 /* A peer may map the segment for longer than anybody here pins it: once retired the file is
  * unlinked and its bytes stay as they are until the last mapping goes. */
 void fq_segment_forbid_recycling(struct fq_segment *segment);

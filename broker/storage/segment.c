@@ -424,6 +424,11 @@ void fq_segment_pin(struct fq_segment *segment)
     segment->pins++;
 }
 
+bool fq_segment_is_retired(const struct fq_segment *segment)
+{
+    return segment->is_retired;
+}
+
 void fq_segment_forbid_recycling(struct fq_segment *segment)
 {
     segment->unlink_only = true;

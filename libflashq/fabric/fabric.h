@@ -230,6 +230,8 @@ int fq_remote_open(struct fq_conn *conn, const uint8_t token[FQ_TOKEN_BYTES], en
                    struct fq_remote **ret, struct fq_err *err);
 void fq_remote_close(struct fq_remote *remote); /* NULL is fine */
 uint64_t fq_remote_bytes(const struct fq_remote *remote);
+/* Where accesses must end: its bytes, or twice that if the peer mapped it twice in a row. */
+uint64_t fq_remote_span(const struct fq_remote *remote);
 /* The memory itself where the transport can show it (shm), else NULL. For writable windows a record
  * can be built in place; for read windows data can be parsed in place. */
 void *fq_remote_map(struct fq_remote *remote);

@@ -250,6 +250,11 @@ uint64_t fq_remote_bytes(const struct fq_remote *remote)
     return remote->bytes;
 }
 
+uint64_t fq_remote_span(const struct fq_remote *remote)
+{
+    return remote->span;
+}
+
 void *fq_remote_map(struct fq_remote *remote)
 {
     return remote->map;
