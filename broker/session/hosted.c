@@ -119,8 +119,8 @@ int fq_hosted_serve(struct fq_hosted_table *table, const struct fq_hosted_spec *
             hosted->index = index;
             hosted->gauges = spec->gauges[index];
             hosted->table = table;
-            fq_list_init(&hosted->armed);
-            fq_list_init(&hosted->pushes_idle);
+            fq_chain_init(&hosted->armed);
+            fq_chain_init(&hosted->pushes_idle);
         }
         topic->hosted[index] = hosted;
         topic->partitions++;

@@ -19,8 +19,8 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "fabric/list.h"
 #include "partition/partition.h"
+#include "session/chain.h"
 #include "session/counters.h"
 #include "session/task.h"
 
@@ -59,8 +59,8 @@ struct fq_hosted {
     bool is_restless;      /* in table->restless */
     struct fq_slot *slots; /* lists of the sessions' objects */
     struct fq_remote_reader *readers;
-    struct fq_list armed;       /* readers that wait for the high watermark */
-    struct fq_list pushes_idle; /* pushes that wait for it */
+    struct fq_chain armed;       /* readers that wait for the high watermark */
+    struct fq_chain pushes_idle; /* pushes that wait for it */
 };
 
 /* What happens to a hosted partition, told to the session layer. */
