@@ -8,15 +8,18 @@
 
 /* ---- what the batch says ---- */
 
-/* What a client may not say, and what the checksum does not cover. */
-int fq_incoming_check_header(const struct fq_incoming *in, int64_t producer_id,
+int fq_incoming_check_crc(const struct fq_incoming *in, struct fq_err *err)
+{
+    return in->header.crc == in->crc
+               ? 0
+               : fq_err_set(err, FLASHQ_ERR_CORRUPT, "batch checksum %08x, its bytes have %08x",
+                            in->header.crc, in->crc);
+}
+
+int fq_incoming_check_fields(const struct fq_incoming *in, int64_t producer_id,
                              int16_t producer_epoch, struct fq_err *err)
 {
     const struct fq_batch_header *h = &in->header;
-    if (h->crc != in->crc) {
-        return fq_err_set(err, FLASHQ_ERR_CORRUPT, "batch checksum %08x, its bytes have %08x",
-                          h->crc, in->crc);
-    }
     if (h->base_offset != 0 || h->leader_epoch != -1) {
         return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
                           "base offset %lld and epoch %d: from a client they are 0 and -1",
@@ -37,6 +40,13 @@ int fq_incoming_check_header(const struct fq_incoming *in, int64_t producer_id,
                           h->base_sequence, (long long)producer_id);
     }
     return 0;
+}
+
+int fq_incoming_check_header(const struct fq_incoming *in, int64_t producer_id,
+                             int16_t producer_epoch, struct fq_err *err)
+{
+    int rc = fq_incoming_check_crc(in, err);
+    return rc < 0 ? rc : fq_incoming_check_fields(in, producer_id, producer_epoch, err);
 }
 
 /* Compares with what the producer has sent. *ret_producer is NULL for batches without one. */

@@ -20,7 +20,11 @@ struct fq_incoming {
     int64_t now_ms;
 };
 
-/* What a client may not say, and what the checksum does not cover. */
+/* That the checksum is that of the bytes; what a client may not say, and what the checksum does not
+ * cover; both, in this order. */
+int fq_incoming_check_crc(const struct fq_incoming *in, struct fq_err *err);
+int fq_incoming_check_fields(const struct fq_incoming *in, int64_t producer_id,
+                             int16_t producer_epoch, struct fq_err *err);
 int fq_incoming_check_header(const struct fq_incoming *in, int64_t producer_id,
                              int16_t producer_epoch, struct fq_err *err);
 /* Compares with what the producer has sent; fills ret->duplicate with the original's offsets, or

@@ -2,13 +2,13 @@
 /*
  * A log: opening, appending, publishing. Reading is in log_read.c, removing in log_remove.c.
  *
- * Happy path of a batch: reserve finds room in the open segment; write stores it; commit fences and
- * counts it; publish, once a poll round, stores the tail (memory) or queues the file (disks).
- * When the segment is full, reserve seals it and takes the prepared one that lies beside it. That
- * one is asked for when the open segment is a quarter full (a large one may be full soon after), so
- * a roll makes no system call on memory and one small pwrite on disks. Failure: an error of a store
- * or a sync is final (fq_log_fail): everything already appended stays readable, every later append
- * is OFFLINE. Nothing else leaves a trace.
+ * Happy path of a batch: reserve finds room in the open segment; write or stream stores it; commit
+ * counts it; publish, once a poll round, fences and stores the tail (memory) or queues the file
+ * (disks). When the segment is full, reserve seals it and takes the prepared one that lies beside
+ * it. That one is asked for when the open segment is a quarter full (a large one may be full soon
+ * after), so a roll makes no system call on memory and one small pwrite on disks. Failure: an error
+ * of a store or a sync is final (fq_log_fail): everything already appended stays readable, every
+ * later append is OFFLINE. Nothing else leaves a trace.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -396,6 +396,14 @@ static int touch(struct fq_log *log, struct fq_segment *last, uint64_t length)
     return r < 0 ? fq_log_fail(log, r, "storing how far a segment is written") : FQ_RESERVE_OK;
 }
 
+static bool fits(const struct fq_log *log, const struct fq_segment *last, uint64_t length)
+{
+    return last && last->state == FQ_SEGMENT_OPEN &&
+           length <= fq_segment_capacity(last) - last->data_bytes &&
+           last->epochs_count < FQ_SEGMENT_EPOCHS &&
+           (uint64_t)(log->end - last->identity.base_offset) < FQ_WORD_VALUE_MAX / 2;
+}
+
 int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, struct fq_err *err)
 {
     log->reserved_bytes = 0;
@@ -417,11 +425,7 @@ int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, str
                           (unsigned long long)length);
     }
     struct fq_segment *last = fq_log_last(log);
-    bool fits = last && last->state == FQ_SEGMENT_OPEN &&
-                length <= fq_segment_capacity(last) - last->data_bytes &&
-                last->epochs_count < FQ_SEGMENT_EPOCHS &&
-                (uint64_t)(log->end - last->identity.base_offset) < FQ_WORD_VALUE_MAX / 2;
-    int r = fits ? FQ_RESERVE_OK : roll(log, length, err);
+    int r = fits(log, last, length) ? FQ_RESERVE_OK : roll(log, length, err);
     last = fq_log_last(log);
     if (r == FQ_RESERVE_OK && last && !log->persist->ops->needs_sync) {
         r = touch(log, last, length);
@@ -432,9 +436,19 @@ int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, str
     return r;
 }
 
-bool fq_log_may_stream(const struct fq_log *log)
+bool fq_log_may_stream(const struct fq_log *log, uint64_t length)
 {
-    return !log->persist->ops->needs_sync;
+    return log->persist->ops->stream && fits(log, fq_log_last(log), length);
+}
+
+int fq_log_stream(struct fq_log *log, uint64_t at, void *copy, const void *src, uint64_t length,
+                  uint32_t *inout_crc)
+{
+    struct fq_segment *last = fq_log_last(log);
+    assert(at <= log->reserved_bytes && length <= log->reserved_bytes - at);
+    int r = log->persist->ops->stream(&last->file->pf, FQ_SEG_DATA + last->data_bytes + at, copy,
+                                      src, (size_t)length, inout_crc);
+    return r < 0 ? fq_log_fail(log, r, "writing a batch") : 0;
 }
 
 int fq_log_write_part(struct fq_log *log, uint64_t at, const void *bytes, uint64_t length)
@@ -450,7 +464,7 @@ int fq_log_write(struct fq_log *log, const void *stamped_batch, uint64_t length)
 {
     const uint8_t *batch = stamped_batch;
     assert(length == log->reserved_bytes);
-    if (!fq_log_may_stream(log)) {
+    if (log->persist->ops->needs_sync) {
         return fq_log_write_part(log, 0, batch, length);
     }
     int r = fq_log_write_part(log, FQ_BATCH_HEADER_BYTES, batch + FQ_BATCH_HEADER_BYTES,
@@ -463,6 +477,7 @@ void fq_log_abort_batch(struct fq_log *log)
     struct fq_segment *last = fq_log_last(log);
     if (log->reserved_bytes > 0) {
         int r = fq_segment_zero(last, last->data_bytes, last->data_bytes + log->reserved_bytes);
+        log->persist->ops->drain(log->persist); /* before other bytes in their place */
         if (r < 0) {
             (void)fq_log_fail(log, r, "wiping a refused batch");
         }
@@ -486,7 +501,6 @@ int fq_log_commit_batch(struct fq_log *log, const struct fq_batch_header *header
             return fq_log_fail(log, r, "recording a leader epoch");
         }
     }
-    log->persist->ops->drain(log->persist); /* the batch is durable before any tail covers it */
     fq_segment_index_add(last, header->base_offset, last->data_bytes);
     if (ret_place) {
         *ret_place = (struct fq_log_place){last, last->data_bytes, header->base_offset};
@@ -537,6 +551,8 @@ int fq_log_publish(struct fq_log *log)
             fq_store_flush_file(log->store, last->file);
         }
     } else {
+        log->persist->ops->drain(
+            log->persist); /* batches are durable before any tail covers them */
         r = fq_segment_store_tail(last, last->data_bytes, log->end);
         log->persist->ops->drain(log->persist); /* acknowledged from here on */
         atomic_store_explicit(&log->shared->durable_end, log->end, memory_order_relaxed);

@@ -9,8 +9,8 @@
  * Append, in order (numbers are those of MEDIA.md, "Store order"):
  *   fq_log_reserve      room for `length` bytes at the tail: rolls if the segment is full
  *   fq_log_write        the stamped bytes, from memory that nobody else can change any more
- *   fq_log_commit_batch data fence, then the batch counts as appended: end, positions, offset index
- *   fq_log_publish      the tail word (once per poll round), then its fence; disks: queues the sync
+ *   fq_log_commit_batch the batch counts as appended: end, positions, offset index
+ *   fq_log_publish      once per poll round: fence, the tail word, fence; disks: queues the sync
  *   durable             fq_log_durable_end: pmem: after publish; disks: when the flusher synced
  */
 #ifndef FQ_STORAGE_LOG_H
@@ -67,10 +67,13 @@ int fq_log_delete(struct fq_log *log, struct fq_err *err);
 int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, struct fq_err *err);
 /* All of the reserved bytes: body first, stamped header last. IO: the log is offline now. */
 int fq_log_write(struct fq_log *log, const void *stamped_batch, uint64_t length);
-/* On media where nothing above the tail exists (fq_log_may_stream) a batch may also be written in
- * pieces while it is being checked, [61, length) first; then either fq_log_write_part of the
- * stamped header and commit, or abort, which wipes the pieces. */
-bool fq_log_may_stream(const struct fq_log *log);
+/* On media where nothing above the tail exists a batch that needs no new segment may also be written
+ * while it is being checked: reserve, then fq_log_stream of [61, length) in order (out of memory that
+ * somebody else may be storing to: see persist.h), then either fq_log_write_part of the stamped header
+ * and commit, or abort, which wipes what was written. */
+bool fq_log_may_stream(const struct fq_log *log, uint64_t length);
+int fq_log_stream(struct fq_log *log, uint64_t at, void *copy, const void *src, uint64_t length,
+                  uint32_t *inout_crc);
 int fq_log_write_part(struct fq_log *log, uint64_t at, const void *bytes, uint64_t length);
 void fq_log_abort_batch(struct fq_log *log);
 

@@ -59,6 +59,11 @@ struct fq_persist_ops {
      * durable what was written on either kind. */
     int (*write)(struct fq_pfile *f, uint64_t pos, const void *src, size_t len);
     int (*word)(struct fq_pfile *f, uint64_t pos, uint64_t value);
+    /* As write, out of memory that somebody else may be storing to: each byte of `src` is loaded
+     * once, checksummed, stored at `copy`, which the caller looks at instead, and written. NULL where
+     * needs_sync. */
+    int (*stream)(struct fq_pfile *f, uint64_t pos, void *copy, const void *src, size_t len,
+                  uint32_t *inout_crc);
     void (*drain)(struct fq_persist *p);
     int (*sync)(struct fq_pfile *f);
     /* Begins what sync will wait for, without waiting and without learning of errors; so that

@@ -17,12 +17,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "storage/persist.h"
 #include "storage/persist_files.h"
 
-#define PROBE_BYTES 4096u
-#define PAGE_BYTES  4096u
-#define FAULT_BYTES (4u << 20)
+#define PROBE_BYTES        4096u
+#define PAGE_BYTES         4096u
+#define FAULT_BYTES        (4u << 20)
+#define LINE_BYTES         64u
+#define STREAM_BLOCK_BYTES 4096u
+#define STREAM_BYTES_MIN   512u /* below it whole lines gain nothing */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; glibc names it since 2.35 */
 #endif
@@ -111,6 +115,40 @@ static int pmem_write(struct fq_pfile *f, uint64_t pos, const void *src, size_t 
     return 0;
 }
 
+/* For what is too short for whole lines, and where the CPU cannot do it in one go: the block that
+ * was copied is still in the first-level cache. */
+static uint32_t stream_blocks(struct fq_pfile *f, uint64_t pos, uint8_t *copy, const uint8_t *src,
+                              size_t len, uint32_t crc)
+{
+    for (size_t piece; len > 0; pos += piece, copy += piece, src += piece, len -= piece) {
+        piece = len < STREAM_BLOCK_BYTES ? len : STREAM_BLOCK_BYTES;
+        crc = fq_crc32c_copy(crc, copy, src, piece);
+        (void)pmem_write(f, pos, copy, piece);
+    }
+    return crc;
+}
+
+/* Non-temporal stores beat cached ones with a write-back of each line by 4 to 1 here (40 against 10
+ * GB/s): they do not fetch what they overwrite. The ends, which share a line with a neighbour, are
+ * stored and written back. */
+static int pmem_stream(struct fq_pfile *f, uint64_t pos, void *copy, const void *src, size_t len,
+                       uint32_t *inout_crc)
+{
+    uint8_t *to = copy;
+    const uint8_t *from = src;
+    size_t head = (size_t)(-(uintptr_t)writable(f, pos) % LINE_BYTES);
+    if (len < STREAM_BYTES_MIN || !fq_crc32c_can_stream()) {
+        *inout_crc = stream_blocks(f, pos, to, from, len, *inout_crc);
+        return 0;
+    }
+    size_t lines = (len - head) / LINE_BYTES * LINE_BYTES;
+    size_t end = head + lines;
+    uint32_t crc = stream_blocks(f, pos, to, from, head, *inout_crc);
+    crc = fq_crc32c_stream(crc, to + head, writable(f, pos + head), from + head, lines);
+    *inout_crc = stream_blocks(f, pos + end, to + end, from + end, len - end, crc);
+    return 0;
+}
+
 static int pmem_word(struct fq_pfile *f, uint64_t pos, uint64_t value)
 {
     /* Pairs with the acquire of readers in other processes; one aligned store cannot tear. */
@@ -151,6 +189,7 @@ static const struct fq_persist_ops pmem_ops = {
     .sync_dir = fq_file_sync_dir,
     .write = pmem_write,
     .word = pmem_word,
+    .stream = pmem_stream,
     .drain = drain,
     .sync = pmem_sync,
     .destroy = pmem_destroy,

@@ -38,7 +38,7 @@ struct run {
     struct model *gone; /* the last deleted topic */
     const char *doing;
     unsigned step;
-    uint64_t states, points, nested, salt;
+    uint64_t states, points, nested, salt, streamed_bytes;
     uint8_t next_topic;
     bool has_failed;
 };
@@ -218,7 +218,15 @@ static void do_append(struct run *run, unsigned i)
         log_maker_batch(batch, base, (int32_t)(run->step / 100), records, value, ++run->salt);
     /* known to the model before the first store: a crash may keep it */
     model_add(run->models[i], batch, length, base, base + records);
-    must(run, log_maker_append(run->store, log, batch, length), "append");
+    /* the paths of a shard: in one pass while it is checked, or whole; a refused one before it */
+    bool is_streamed = fq_prng_below(&run->prng, 4) > 0;
+    if (fq_prng_below(&run->prng, 5) == 0) {
+        must(run, log_maker_stream(run->store, log, batch, length, &run->prng, true), "refuse");
+    }
+    must(run,
+         is_streamed ? log_maker_stream(run->store, log, batch, length, &run->prng, false)
+                     : log_maker_append(run->store, log, batch, length),
+         "append");
 }
 
 static void do_trim(struct run *run, unsigned i)
@@ -393,6 +401,7 @@ static void run_scenario(struct run *run, unsigned steps)
         take_step(run);
     }
     recording_set_hook(run->recording, NULL, NULL);
+    run->streamed_bytes = recording_streamed_bytes(run->recording);
     for (unsigned i = 0; i < LOGS; i++) {
         fq_log_close(run->logs[i], false);
         model_fini(run->models[i]);
@@ -410,8 +419,8 @@ static void run_scenario(struct run *run, unsigned steps)
 
 static enum recording_fault fault_named(const char *name)
 {
-    static const char *const names[] = {"none", "no-data-fence", "header-first", "sync-lies",
-                                        "dir-sync-lies", "no-zeros"};
+    static const char *const names[] = {"none",      "no-data-fence", "header-first",
+                                        "sync-lies", "dir-sync-lies", "no-zeros"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
             return (enum recording_fault)i;
@@ -445,6 +454,10 @@ int main(int argc, char **argv)
     (void)printf("%s: %u steps, %llu crash points, %llu states, %llu of recovery itself\n", argv[1],
                  run.step, (unsigned long long)run.points, (unsigned long long)run.states,
                  (unsigned long long)run.nested);
+    if (run.kind == RECORDING_MEMORY && !run.has_failed && run.streamed_bytes == 0) {
+        (void)printf("FAILED: no batch was streamed\n");
+        return 1;
+    }
     if (run.fault != RECORDING_SOUND && !run.has_failed) {
         (void)printf("FAILED: the planted fault was not found\n");
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "base/random.h"
 #include "wire/record_batch.h"
 
@@ -61,6 +62,38 @@ int log_maker_append(struct fq_store *store, struct fq_log *log, const uint8_t *
         return r;
     }
     r = fq_log_write(log, batch, length);
+    return r < 0 ? r : fq_log_commit_batch(log, &header, NULL);
+}
+
+int log_maker_stream(struct fq_store *store, struct fq_log *log, const uint8_t *batch,
+                     size_t length, struct fq_prng *prng, bool is_refused)
+{
+    static uint8_t copied[LOG_MAKER_BATCH_MAX];
+    struct fq_batch_header header;
+    struct fq_err err;
+    int r = fq_batch_header_read(batch, length, &header, NULL);
+    if (r < 0 || !fq_log_may_stream(log, length)) {
+        return r < 0 || is_refused ? r : log_maker_append(store, log, batch, length);
+    }
+    r = fq_log_reserve(log, length, header.base_offset, &err);
+    uint32_t crc =
+        fq_crc32c(0, batch + FQ_BATCH_ATTRIBUTES, FQ_BATCH_HEADER_BYTES - FQ_BATCH_ATTRIBUTES);
+    size_t at = FQ_BATCH_HEADER_BYTES;
+    size_t stop = is_refused ? at + fq_prng_below(prng, length - at + 1) : length;
+    while (r == 0 && at < stop) {
+        size_t piece = 1 + fq_prng_below(prng, stop - at);
+        r = fq_log_stream(log, at, copied + at, batch + at, piece, &crc);
+        at += piece;
+    }
+    if (is_refused) {
+        fq_log_abort_batch(log);
+        return r;
+    }
+    bool is_whole =
+        crc == header.crc && memcmp(copied + FQ_BATCH_HEADER_BYTES, batch + FQ_BATCH_HEADER_BYTES,
+                                    length - FQ_BATCH_HEADER_BYTES) == 0;
+    r = r < 0 || is_whole ? r : FLASHQ_ERR_CORRUPT;
+    r = r < 0 ? r : fq_log_write_part(log, 0, batch, FQ_BATCH_HEADER_BYTES);
     return r < 0 ? r : fq_log_commit_batch(log, &header, NULL);
 }
 

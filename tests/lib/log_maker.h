@@ -3,9 +3,11 @@
 #ifndef FQ_TESTS_LOG_MAKER_H
 #define FQ_TESTS_LOG_MAKER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/random.h"
 #include "storage/log.h"
 #include "storage/store.h"
 
@@ -20,6 +22,10 @@ size_t log_maker_batch(uint8_t *out, int64_t base_offset, int32_t epoch, int rec
  * result that is not OK, or 0. No publish. */
 int log_maker_append(struct fq_store *store, struct fq_log *log, const uint8_t *batch,
                      size_t length);
+/* The same in pieces through fq_log_stream, where the log allows it now (else as above); or given up
+ * after some of the pieces (`is_refused`), where it allows it (else nothing). */
+int log_maker_stream(struct fq_store *store, struct fq_log *log, const uint8_t *batch,
+                     size_t length, struct fq_prng *prng, bool is_refused);
 /* Publishes and runs the flusher until everything is durable. */
 int log_maker_settle(struct fq_store *store, struct fq_log *log);
 /* Runs the housekeeper until it is idle. */

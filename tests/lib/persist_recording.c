@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "storage/persist_files.h"
 
 _Noreturn void recording_die(const char *what)
@@ -151,6 +152,14 @@ static int recording_write(struct fq_pfile *pf, uint64_t pos, const void *src, s
         }
     }
     return 0;
+}
+
+static int recording_stream(struct fq_pfile *pf, uint64_t pos, void *copied, const void *src,
+                            size_t len, uint32_t *inout_crc)
+{
+    of(pf->persist)->streamed_bytes += len;
+    *inout_crc = fq_crc32c_copy(*inout_crc, copied, src, len);
+    return recording_write(pf, pos, copied, len);
 }
 
 static int recording_word(struct fq_pfile *pf, uint64_t pos, uint64_t value)
@@ -453,16 +462,16 @@ static void recording_nothing(struct fq_persist *p)
     (void)p;
 }
 
-#define RECORDING_OPS(flag)                                                                        \
+#define RECORDING_OPS(flag, slot)                                                                  \
     {                                                                                              \
         .name = "recording", .needs_sync = flag, .create = recording_file_create,                  \
         .open = recording_file_open, .close = recording_file_close, .rename = recording_rename,    \
         .unlink = recording_unlink, .mkdir = recording_mkdir, .sync_dir = recording_sync_dir,      \
         .write = recording_write, .word = recording_word, .drain = recording_drain,                \
-        .sync = recording_sync, .destroy = recording_nothing,                                      \
+        .stream = slot, .sync = recording_sync, .destroy = recording_nothing,                      \
     }
-static const struct fq_persist_ops memory_ops = RECORDING_OPS(false);
-static const struct fq_persist_ops disk_ops = RECORDING_OPS(true);
+static const struct fq_persist_ops memory_ops = RECORDING_OPS(false, recording_stream);
+static const struct fq_persist_ops disk_ops = RECORDING_OPS(true, NULL);
 
 /* --- start and stop --------------------------------------------------------------------------- */
 
@@ -537,6 +546,11 @@ void recording_destroy(struct recording *r)
 struct fq_persist *recording_persist(struct recording *r)
 {
     return &r->persist;
+}
+
+uint64_t recording_streamed_bytes(const struct recording *r)
+{
+    return r->streamed_bytes;
 }
 
 void recording_set_hook(struct recording *r, void (*hook)(void *context), void *context)

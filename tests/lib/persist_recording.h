@@ -43,6 +43,9 @@ struct recording *recording_create(const char *root, enum recording_model model,
 void recording_destroy(struct recording *recording);
 struct fq_persist *recording_persist(struct recording *recording);
 
+/* How many bytes came by the stream slot so far. */
+uint64_t recording_streamed_bytes(const struct recording *recording);
+
 void recording_set_hook(struct recording *recording, void (*hook)(void *context), void *context);
 
 /* Puts legal states of this moment into `folder` (made, and removed again, each time) and calls

@@ -54,6 +54,7 @@ struct recording {
     void (*hook)(void *context);
     void *hook_context;
     bool is_in_hook;
+    uint64_t streamed_bytes; /* written by stream */
 };
 
 /* Which files and folders there are, under which names. */

@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/random.h"
 #include "partition_env.h"
+#include "persist_recording.h"
 #include "storage/persist.h"
 
 #define PRODUCER INT64_C(4711)
@@ -467,6 +469,116 @@ Test(append, too_many_producers_are_a_limit_only_while_all_are_open)
     fq_partition_get_stats(env.partition, &stats);
     cr_assert_eq(stats.producers_evicted, 1);
     cr_assert_eq(fq_partition_producers_count(env.partition), FQ_LIMIT_PRODUCERS_PER_PARTITION);
+}
+
+/* ---- while it is being written --------------------------------------------------------------- */
+
+static uint64_t streamed_of(const struct recording *recording, struct env *e, uint64_t bytes,
+                            int expected)
+{
+    struct fq_append_result result;
+    struct fq_err err = {0};
+    uint64_t before = recording_streamed_bytes(recording);
+    int rc = env_append(e, bytes, PRODUCER, 0, &result, &err);
+    cr_assert_eq(rc, expected, "%s instead of %s: %s", fq_err_name(rc), fq_err_name(expected),
+                 err.text);
+    return recording_streamed_bytes(recording) - before;
+}
+
+static bool is_zero_above_end(struct env *e)
+{
+    struct fq_segment *last = fq_log_segment_last(fq_partition_log(e->partition));
+    const uint8_t *data = fq_segment_data(last);
+    for (uint64_t at = fq_segment_data_bytes(last); at < fq_segment_capacity(last); at++) {
+        if (data[at] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* On memory a batch is in the log before it is known to be good; what is not good leaves no trace,
+ * and what the header gives away is not written at all. */
+Test(append_streaming, only_wanted_batches_are_written_and_refused_ones_are_wiped)
+{
+    struct env e;
+    char *root = strdup("/dev/shm/fq-append-XXXXXX");
+    cr_assert_not_null(mkdtemp(root));
+    struct recording *recording = recording_create(root, RECORDING_MEMORY, RECORDING_SOUND);
+    env_open(&e,
+             &(struct env_params){.flush = FQ_FLUSH_PMEM, .persist = recording_persist(recording)});
+    env_producer(&e, PRODUCER);
+    cr_assert_eq(env_put(&e, PRODUCER, 0, e.wall_ms, "the first one opens a segment"), 0);
+    cr_assert_eq(recording_streamed_bytes(recording), 0, "and is checked before");
+
+    static char value[5000];
+    struct env_record records[2] = {{e.wall_ms, value, sizeof value}, {e.wall_ms, value, 700}};
+    uint64_t bytes = env_batch(&e, PRODUCER, 0, 1, records, 2);
+    cr_assert_eq(streamed_of(recording, &e, bytes, 0), bytes - FQ_BATCH_HEADER_BYTES);
+    cr_assert_eq(streamed_of(recording, &e, bytes, 0), 0, "a duplicate");
+    e.batch[bytes / 2] ^= 1;
+    cr_assert_eq(streamed_of(recording, &e, bytes, FLASHQ_ERR_CORRUPT), 0,
+                 "said to be a duplicate, and damaged");
+
+    bytes = env_batch(&e, PRODUCER, 0, 9, records, 2);
+    cr_assert_eq(streamed_of(recording, &e, bytes, FLASHQ_ERR_SEQUENCE), 0);
+    bytes = env_batch(&e, PRODUCER, 3, 3, records, 2);
+    cr_assert_eq(streamed_of(recording, &e, bytes, FLASHQ_ERR_PROTOCOL), 0);
+    cr_assert(is_zero_above_end(&e));
+
+    bytes = env_batch(&e, PRODUCER, 0, 3, records, 2);
+    e.batch[bytes - 300] ^= 1;
+    cr_assert_eq(streamed_of(recording, &e, bytes, FLASHQ_ERR_CORRUPT),
+                 bytes - FQ_BATCH_HEADER_BYTES);
+    cr_assert(is_zero_above_end(&e));
+    records[1].timestamp_ms = -5;
+    bytes = env_batch(&e, PRODUCER, 0, 3, records, 2);
+    cr_assert_gt(streamed_of(recording, &e, bytes, FLASHQ_ERR_TIMESTAMP), 0);
+    cr_assert(is_zero_above_end(&e));
+    records[1].timestamp_ms = e.wall_ms;
+    bytes = env_batch(&e, PRODUCER, 0, 3, records, 2);
+    cr_assert_gt(streamed_of(recording, &e, bytes, 0), 0, "and the next good one is taken");
+    cr_assert_eq(env_commit(&e), 5);
+    env_restart(&e);
+    cr_assert_eq(fq_log_end(fq_partition_log(e.partition)), 5);
+    env_close(&e);
+    recording_destroy(recording);
+    cr_assert_eq(rmdir(root), 0);
+    free(root);
+}
+
+/* Every length and place around the lines and blocks of the real medium. */
+Test(append_streaming, what_is_stored_is_what_was_sent_at_every_place)
+{
+    struct env e;
+    static char value[9000];
+    struct fq_prng prng;
+    fq_prng_seed(&prng, 11);
+    for (size_t i = 0; i < sizeof value; i++) {
+        value[i] = (char)fq_prng_next(&prng);
+    }
+    env_open(&e, &(struct env_params){.flush = FQ_FLUSH_PMEM, .segment_bytes = 8u << 20});
+    env_producer(&e, PRODUCER);
+    static const size_t around[] = {1, 60, 400, 500, 512, 640, 2048, 4096, 8200};
+    int32_t sequence = 0;
+    for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
+        for (size_t more = 0; more < 67; more++) {
+            struct env_record record = {e.wall_ms, value, around[i] + more};
+            uint64_t bytes = env_batch(&e, PRODUCER, 0, sequence++, &record, 1);
+            struct fq_append_result result;
+            struct fq_err err = {0};
+            cr_assert_eq(env_append(&e, bytes, PRODUCER, 0, &result, &err), 0, "%s", err.text);
+            struct fq_segment *last = fq_log_segment_last(fq_partition_log(e.partition));
+            const uint8_t *end = fq_segment_data(last) + fq_segment_data_bytes(last);
+            cr_assert(fq_batch_crc_ok(end - bytes, (size_t)bytes), "%zu", around[i] + more);
+            cr_assert_eq(memcmp(end - bytes + FQ_BATCH_CRC, e.batch + FQ_BATCH_CRC,
+                                (size_t)bytes - FQ_BATCH_CRC),
+                         0);
+        }
+    }
+    cr_assert_eq(env_commit(&e), sequence);
+    cr_assert(is_zero_above_end(&e));
+    env_close(&e);
 }
 
 /* ---- a medium that fails --------------------------------------------------------------------- */
