@@ -429,7 +429,8 @@ static void copy_fabric_counters(struct fq_shard *shard)
         sum.wakes_paid += s.wakes_paid;
         sum.again += s.again;
         sum.refused_malformed +=
-            s.refused_malformed + s.refused_bounds + s.refused_rights + s.refused_key;
+            s.refused_malformed + s.refused_bounds + s.refused_rights + s.refused_key +
+            s.refused_floor;
     }
     struct fq_counters *counters = &shard->counters;
     fq_count_set(counters, FQ_COUNT_FABRIC_MESSAGES_IN, (int64_t)sum.messages_in);

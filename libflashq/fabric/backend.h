@@ -25,14 +25,17 @@ struct fq_region {
     unsigned flags; /* enum fq_region_flags */
     int fd;         /* memfd or read-only file; -1: LOCAL */
     bool is_file;
+    bool is_file_writable; /* fq_region_allow_writing */
     void (*release)(void *context);
     void *context;
 };
 
 struct fq_window {
     struct fq_conn *conn;
-    struct fq_region *region;
+    struct fq_region *region; /* NULL: retired */
     uint64_t offset, bytes;
+    uint64_t floor;   /* writes begin at or above it */
+    uint64_t written; /* end of the highest byte written by the peer */
     unsigned rights;
     uint32_t id; /* index in conn->windows */
     uint64_t key;
@@ -83,6 +86,7 @@ struct fq_conn {
     struct fq_window **windows;
     size_t windows_capacity;
     size_t windows_free_hint;
+    unsigned in_place_windows; /* that grant writing to a file and are not retired */
     struct fq_list remotes;
     int64_t deadline_us;                 /* CONNECTING */
     uint8_t reply[FQ_LIMIT_HELLO_BYTES]; /* the acceptor's private data */
@@ -204,7 +208,18 @@ int fq_token_decode(const uint8_t in[FQ_TOKEN_BYTES], struct fq_token *ret);
 struct fq_token fq_window_token(const struct fq_window *window, enum fq_transport transport);
 /* The window that a frame names, or NULL: no such id or another key. */
 struct fq_window *fq_window_find(const struct fq_conn *conn, uint32_t id, uint64_t key);
-/* Where in this process [offset, offset + length) of the window is, or NULL: out of its bounds. */
+static inline bool fq_window_is_retired(const struct fq_window *window)
+{
+    return window->region == NULL;
+}
+/* The peer has written up to `end`. */
+static inline void fq_window_note_written(struct fq_window *window, uint64_t end)
+{
+    window->written = end > window->written ? end : window->written;
+}
+bool fq_window_covers(const struct fq_window *window, uint64_t offset, uint64_t length);
+/* Where in this process [offset, offset + length) of a window that is not retired is, or NULL: out
+ * of its bounds. */
 uint8_t *fq_window_at(const struct fq_window *window, uint64_t offset, uint64_t length);
 /* The peer revoked: marks what was opened from that window. */
 void fq_remotes_revoked(struct fq_conn *conn, uint32_t id, uint64_t key);

@@ -66,6 +66,9 @@ int fq_region_create(size_t bytes, unsigned flags, struct fq_region **ret, struc
  * and must outlive the region. `release` (may be NULL) runs when the last reference goes. */
 int fq_region_wrap_file(int fd, const void *base, size_t bytes, void (*release)(void *context),
                         void *context, struct fq_region **ret, struct fq_err *err);
+/* The mapping of a wrapped file is writable, and windows of it may be granted for writing too,
+ * where the transport can take them back (not shm). */
+void fq_region_allow_writing(struct fq_region *region);
 
 void *fq_region_base(struct fq_region *region);
 size_t fq_region_bytes(const struct fq_region *region);
@@ -93,6 +96,8 @@ struct fq_fabric_stats {
     uint64_t wakes_paid; /* system calls made to wake a sleeping peer */
     uint64_t again;      /* posts that found the queue full */
     uint64_t refused_bounds, refused_rights, refused_key, refused_malformed; /* peers' frames */
+    uint64_t refused_floor;  /* writes below a window's floor */
+    uint64_t writes_dropped; /* frames thrown away after fq_window_retire */
 };
 
 int fq_fabric_create(enum fq_transport transport, const struct fq_fabric_params *params,
@@ -215,15 +220,31 @@ enum fq_rights { FQ_RIGHT_READ = 1, FQ_RIGHT_WRITE = 2 };
 /* Grants the peer of `conn` `rights` on [offset, offset+bytes) of the region (for a mirrored region
  * granted whole: accesses may run on to 2*bytes). Holds a reference on the region. Over shm a
  * window must be a whole memfd (offset 0, all bytes) or a wrapped file. Reading alone is granted on
- * FQ_REGION_PEER_READS regions and wrapped files, writing on all others; LOCAL regions never. Fills
- * `token` for the peer, who can open it as soon as a message posted after this reaches it. Only the
- * side that accepted a connection may grant files: their size cannot be sealed. */
+ * FQ_REGION_PEER_READS regions and wrapped files, writing on all others and, where
+ * fq_region_allow_writing was called, on wrapped files (over shm UNSUPPORTED: what a peer has
+ * mapped cannot be taken back); LOCAL regions never. Fills `token` for the peer, who can open it as
+ * soon as a message posted after this reaches it. Only the side that accepted a connection may
+ * grant files: their size cannot be sealed. */
 int fq_window_grant(struct fq_conn *conn, struct fq_region *region, uint64_t offset, uint64_t bytes,
                     enum fq_rights rights, struct fq_window **ret, uint8_t token[FQ_TOKEN_BYTES],
                     struct fq_err *err);
 /* Later accesses by the peer fail (over shm: the owner never looks at that memory again); one that
  * is on its way breaks the connection, so tell a live peer first. Frees. NULL is fine. */
 void fq_window_revoke(struct fq_window *window);
+
+/* For windows of files granted for writing (an append in place). While a connection has one, a poll
+ * carries out nothing that the peer posted after a notify: so who moves the floor when it sees a
+ * notify can be sure that no byte below was changed since the peer sent that.
+ *
+ * From now on a write that begins below `offset` (of the window) breaks the connection, also one of
+ * which a part has arrived. Never lowered. */
+void fq_window_set_floor(struct fq_window *window, uint64_t offset);
+/* The end of the highest byte that the peer has written, also by a payload that is half there. */
+uint64_t fq_window_written(const struct fq_window *window);
+/* Takes the window back from a peer that may have writes under way: they are received and thrown
+ * away (counted), the connection stays, and the region is let go. fq_window_revoke follows when the
+ * peer has said that nothing is under way any more. */
+void fq_window_retire(struct fq_window *window);
 
 /* Opens a token that the peer sent. Over shm this maps the memory (checked: seals, size). */
 int fq_remote_open(struct fq_conn *conn, const uint8_t token[FQ_TOKEN_BYTES], enum fq_rights rights,

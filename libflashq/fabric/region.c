@@ -158,7 +158,7 @@ int fq_region_wrap_file(int fd, const void *base, size_t bytes, void (*release)(
         free(region);
         return code;
     }
-    region->base = (uint8_t *)(uintptr_t)base; /* peers only read it; nothing here stores to it */
+    region->base = (uint8_t *)(uintptr_t)base; /* stored to if fq_region_allow_writing says so */
     region->bytes = bytes;
     region->flags = FQ_REGION_PEER_READS;
     region->is_file = true;
@@ -167,6 +167,11 @@ int fq_region_wrap_file(int fd, const void *base, size_t bytes, void (*release)(
     atomic_init(&region->refs, 1);
     *ret = region;
     return 0;
+}
+
+void fq_region_allow_writing(struct fq_region *region)
+{
+    region->is_file_writable = region->is_file;
 }
 
 void *fq_region_base(struct fq_region *region)

@@ -60,7 +60,7 @@ int fq_token_decode(const uint8_t in[FQ_TOKEN_BYTES], struct fq_token *ret)
 
 static bool is_mirrored_whole(const struct fq_window *window)
 {
-    return (window->region->flags & FQ_REGION_MIRRORED) && window->offset == 0 &&
+    return window->region && (window->region->flags & FQ_REGION_MIRRORED) && window->offset == 0 &&
            window->bytes == window->region->bytes;
 }
 
@@ -81,13 +81,16 @@ struct fq_window *fq_window_find(const struct fq_conn *conn, uint32_t id, uint64
     return window && window->key == key ? window : NULL;
 }
 
-uint8_t *fq_window_at(const struct fq_window *window, uint64_t offset, uint64_t length)
+bool fq_window_covers(const struct fq_window *window, uint64_t offset, uint64_t length)
 {
     uint64_t span = is_mirrored_whole(window) ? 2 * window->bytes : window->bytes;
-    if (length > window->bytes || offset > span - length) {
-        return NULL;
-    }
-    return window->region->base + window->offset + offset;
+    return length <= window->bytes && offset <= span - length;
+}
+
+uint8_t *fq_window_at(const struct fq_window *window, uint64_t offset, uint64_t length)
+{
+    return fq_window_covers(window, offset, length) ? window->region->base + window->offset + offset
+                                                    : NULL;
 }
 
 /* Puts the window into a free slot of the table; its id is the slot. */
@@ -116,9 +119,15 @@ static int take_slot(struct fq_conn *conn, struct fq_window *window)
     return 0;
 }
 
+static bool is_in_place(const struct fq_window *window)
+{
+    return window->region && window->region->is_file && (window->rights & FQ_RIGHT_WRITE);
+}
+
 static void free_window(struct fq_window *window)
 {
     struct fq_conn *conn = window->conn;
+    conn->in_place_windows -= is_in_place(window);
     if (conn->windows_free_hint > window->id) {
         conn->windows_free_hint = window->id;
     }
@@ -139,7 +148,14 @@ static int check_grant(const struct fq_conn *conn, const struct fq_region *regio
     if (region->flags & FQ_REGION_LOCAL) {
         return fq_err_set(err, FLASHQ_ERR_INVALID, "a local region cannot be granted");
     }
-    if ((region->flags & FQ_REGION_PEER_READS) && (rights & FQ_RIGHT_WRITE)) {
+    if (region->is_file_writable && (rights & FQ_RIGHT_WRITE) &&
+        conn->fabric->ops->transport == FQ_TRANSPORT_SHM) {
+        return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED,
+                          "a file is not granted for writing over shm: a mapping cannot be taken "
+                          "back");
+    }
+    if ((region->flags & FQ_REGION_PEER_READS) && (rights & FQ_RIGHT_WRITE) &&
+        !region->is_file_writable) {
         return fq_err_set(err, FLASHQ_ERR_INVALID, "peers only read this region");
     }
     if (!(region->flags & FQ_REGION_PEER_READS) && !(rights & FQ_RIGHT_WRITE)) {
@@ -183,6 +199,7 @@ int fq_window_grant(struct fq_conn *conn, struct fq_region *region, uint64_t off
                                                 : "window table");
     }
     window->region = fq_region_ref(region);
+    conn->in_place_windows += is_in_place(window);
     r = conn->fabric->ops->grant(window, token, err);
     if (r < 0) {
         free_window(window);
@@ -205,6 +222,32 @@ void fq_window_revoke(struct fq_window *window)
         ops->window_fini(window);
     }
     free_window(window);
+}
+
+void fq_window_set_floor(struct fq_window *window, uint64_t offset)
+{
+    window->floor = offset > window->floor ? offset : window->floor;
+    if (window->inner) {
+        fq_window_set_floor(window->inner, offset);
+    }
+}
+
+uint64_t fq_window_written(const struct fq_window *window)
+{
+    return window->inner ? fq_window_written(window->inner) : window->written;
+}
+
+void fq_window_retire(struct fq_window *window)
+{
+    if (!window->region) {
+        return;
+    }
+    window->conn->in_place_windows -= is_in_place(window);
+    fq_region_unref(window->region);
+    window->region = NULL;
+    if (window->inner) {
+        fq_window_retire(window->inner);
+    }
 }
 
 int fq_remote_open(struct fq_conn *conn, const uint8_t token[FQ_TOKEN_BYTES], enum fq_rights rights,

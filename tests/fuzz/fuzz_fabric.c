@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -76,7 +77,24 @@ static void try_endpoint(const uint8_t *data, size_t size)
     }
 }
 
-/* Windows get fixed keys (1 and 2), so that a corpus can name them. */
+#define FILE_BYTES  8192
+#define FLOOR_BYTES 100
+
+/* A file that peers may write to, all zero. */
+static struct fq_region *file_region(uint8_t **ret_map)
+{
+    struct fq_region *region;
+    int fd = fq_memfd_create(FILE_BYTES, true, NULL);
+    check(fd >= 0);
+    *ret_map = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    check(*ret_map != MAP_FAILED);
+    check(fq_region_wrap_file(fd, *ret_map, FILE_BYTES, NULL, NULL, &region, NULL) == 0);
+    close(fd);
+    fq_region_allow_writing(region);
+    return region;
+}
+
+/* Windows get fixed keys (1 to 4), so that a corpus can name them. */
 static struct fq_window *grant(struct fq_conn *conn, struct fq_region *region,
                                enum fq_rights rights, uint64_t key)
 {
@@ -92,7 +110,8 @@ static void try_connection(const uint8_t *data, size_t size)
 {
     struct fq_fabric *fabric;
     struct fq_conn *conn;
-    struct fq_region *ring, *view;
+    struct fq_region *ring, *view, *file;
+    uint8_t *map;
     int pair[2];
     struct fq_incoming *incoming = calloc(1, sizeof *incoming);
     check(incoming &&
@@ -106,6 +125,10 @@ static void try_connection(const uint8_t *data, size_t size)
     check(fq_region_create(4096, FQ_REGION_PEER_READS, &view, NULL) == 0);
     (void)grant(conn, ring, FQ_RIGHT_WRITE, 1);
     (void)grant(conn, view, FQ_RIGHT_READ, 2);
+    file = file_region(&map);
+    struct fq_window *in_place = grant(conn, file, FQ_RIGHT_WRITE, 3);
+    fq_window_set_floor(in_place, FLOOR_BYTES);
+    fq_window_retire(grant(conn, file, FQ_RIGHT_WRITE, 4));
     size_t sent = 0;
     bool is_alive = true;
     for (int i = 0; i < 64 && is_alive; i++) {
@@ -115,8 +138,13 @@ static void try_connection(const uint8_t *data, size_t size)
         sent += n > 0 ? (size_t)n : 0;
         int count = fq_fabric_poll(fabric, events, 8);
         check(count >= 0);
+        uint64_t written = is_alive ? fq_window_written(in_place) : 0;
         for (int k = 0; k < count; k++) {
             is_alive = is_alive && events[k].type != FQ_EVENT_DISCONNECTED;
+        }
+        check(written == 0 || (written > FLOOR_BYTES && written <= FILE_BYTES));
+        for (uint64_t at = 0; is_alive && at < FILE_BYTES; at++) {
+            check(map[at] == 0 || (at >= FLOOR_BYTES && at < written));
         }
         uint8_t waste[4096];
         (void)recv(pair[1], waste, sizeof waste, MSG_DONTWAIT);
@@ -124,6 +152,8 @@ static void try_connection(const uint8_t *data, size_t size)
     fq_fabric_destroy(fabric);
     fq_region_unref(ring);
     fq_region_unref(view);
+    fq_region_unref(file);
+    munmap(map, FILE_BYTES);
     close(pair[1]);
 }
 

@@ -269,6 +269,61 @@ Test(hostile_tcp, a_payload_that_goes_on_after_the_revocation_is_refused)
     raw_close(&raw);
 }
 
+/* The floor rises while a payload is half there (which no peer that posts in order can bring
+ * about): the rest must not land. After a retirement it is swallowed. */
+Test(hostile_tcp, a_payload_that_goes_on_below_the_floor_is_refused_and_one_retired_is_swallowed)
+{
+    for (int is_retired = 0; is_retired < 2; is_retired++) {
+        struct raw raw;
+        struct fq_region *plain;
+        struct fq_window *window;
+        struct fq_err err = {0};
+        uint8_t token[FQ_TOKEN_BYTES], bytes[FQ_TCP_HEADER_BYTES];
+        static uint8_t payload[100000];
+        raw_open(&raw, PAIR_TCP);
+        memset(payload, 7, sizeof payload);
+        cr_assert_eq(fq_region_create(1 << 20, 0, &plain, &err), 0);
+        cr_assert_eq(
+            fq_window_grant(raw.conn, plain, 0, 1 << 20, FQ_RIGHT_WRITE, &window, token, &err), 0);
+        const struct fq_tcp_frame frame = {.op = FQ_TCP_WRITE_NOTIFY,
+                                           .length = 200000,
+                                           .imm = 5,
+                                           .offset = 10,
+                                           .key = fq_load_le64(token + 8)};
+        put_frame(bytes, &frame, 0);
+        (void)fq_sock_send(raw.fd, bytes, sizeof bytes);
+        (void)fq_sock_send(raw.fd, payload, sizeof payload);
+        const uint8_t *there = fq_region_base(plain);
+        for (int i = 0; i < 10000 && there[10 + sizeof payload - 1] != 7; i++) {
+            pair_poll(&raw.pair.server);
+        }
+        cr_assert_eq(fq_window_written(window), 10 + sizeof payload, "what is there so far counts");
+        if (is_retired) {
+            fq_window_retire(window);
+        } else {
+            fq_window_set_floor(window, 11);
+        }
+        for (size_t sent = 0; sent < sizeof payload;) {
+            ssize_t n = fq_sock_send(raw.fd, payload + sent, sizeof payload - sent);
+            sent += n > 0 ? (size_t)n : 0;
+            pair_poll(&raw.pair.server);
+            if (!is_retired) {
+                break;
+            }
+        }
+        if (is_retired) {
+            struct pair_event event = pair_wait(&raw.pair, raw.conn, FQ_EVENT_NOTIFY);
+            cr_assert_eq(event.event.imm, 5);
+            fq_conn_close(raw.conn);
+        } else {
+            expect_cut(&raw, FLASHQ_ERR_NOT_PERMITTED, "half a payload");
+        }
+        cr_assert_eq(there[10 + sizeof payload], 0);
+        fq_region_unref(plain);
+        raw_close(&raw);
+    }
+}
+
 /* More reads than anybody answers, and the answers never fetched: bounded, and nobody else waits.
  */
 Test(hostile_tcp, a_flood_of_reads_stops_being_received)

@@ -273,6 +273,7 @@ static int tcp_poll(struct fq_fabric *base)
     if (fq_list_is_empty(&base->conns) && fq_list_is_empty(&fabric->lingering)) {
         return 0; /* no sockets: a thread that spins on other fabrics makes no system call here */
     }
+    fabric->polls++;
     poll_ready(fabric);
     struct epoll_event events[SOCKET_EVENTS_MAX];
     int count = epoll_wait(base->epoll_fd, events, SOCKET_EVENTS_MAX, 0);

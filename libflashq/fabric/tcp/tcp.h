@@ -48,6 +48,7 @@ struct fq_tcp_fabric {
     struct fq_list unacked;   /* sent something: watched for a dead peer */
     struct fq_list lingering; /* sockets that carry a last frame away */
     int64_t sweep_us;         /* when `unacked` is looked at; INT64_MAX: never */
+    uint64_t polls;
 };
 
 /* One stretch of an output queue: bytes of tx->bytes, or the poster's memory. */
@@ -96,8 +97,9 @@ struct fq_tcp_conn {
     struct fq_list ready;
     struct fq_list unacked;
     int fd;
-    uint32_t interest; /* epoll events asked for */
-    bool is_blocked;   /* not receiving: too many answers are owed */
+    uint32_t interest;    /* epoll events asked for */
+    bool is_blocked;      /* not receiving: too many answers are owed */
+    uint64_t notified_in; /* the poll that brought its last notify */
     bool has_hello_sent;
     struct fq_tcp_tx tx;
     struct fq_tcp_rx rx;

@@ -33,13 +33,13 @@ static void refuse_malformed(struct fq_tcp_conn *conn, const char *what, unsigne
     (void)fq_tcp_fail(conn, true, FLASHQ_ERR_PROTOCOL, "%s (%u)", what, value);
 }
 
-/* Where [frame.offset, + length) lies; NULL: refused, the connection is broken. */
-static uint8_t *window_at(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame,
-                          unsigned right, struct fq_window **ret_window)
+/* The window that the frame may use as it asks; NULL: refused, the connection is broken. */
+static struct fq_window *window_of(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame,
+                                   unsigned right)
 {
     struct fq_fabric_stats *stats = &conn->base.fabric->stats;
     struct fq_window *window = fq_window_find(&conn->base, frame->window, frame->key);
-    if (!window) {
+    if (!window || (fq_window_is_retired(window) && right == FQ_RIGHT_READ)) {
         stats->refused_key++;
         (void)fq_tcp_fail(conn, true, FLASHQ_ERR_NOT_PERMITTED,
                           "no such window: wrong key, or revoked");
@@ -51,32 +51,60 @@ static uint8_t *window_at(struct fq_tcp_conn *conn, const struct fq_tcp_frame *f
                           right == FQ_RIGHT_READ ? "reading" : "writing");
         return NULL;
     }
-    uint8_t *at = fq_window_at(window, frame->offset, frame->length);
-    if (!at) {
+    if (!fq_window_covers(window, frame->offset, frame->length)) {
         stats->refused_bounds++;
         (void)fq_tcp_fail(conn, true, FLASHQ_ERR_OUT_OF_RANGE,
                           "%u bytes at %llu are outside the window of %llu", frame->length,
                           (unsigned long long)frame->offset, (unsigned long long)window->bytes);
         return NULL;
     }
-    *ret_window = window;
-    return at;
+    if (right == FQ_RIGHT_WRITE && frame->offset < window->floor && !fq_window_is_retired(window)) {
+        stats->refused_floor++;
+        (void)fq_tcp_fail(conn, true, FLASHQ_ERR_NOT_PERMITTED,
+                          "a write at %llu of a window whose bytes below %llu were notified",
+                          (unsigned long long)frame->offset, (unsigned long long)window->floor);
+        return NULL;
+    }
+    return window;
 }
 
-/* Where the payload of a frame that has one goes, or NULL: refused. */
-static uint8_t *target_of(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame)
+/* Where the payload of a frame that has one goes. */
+struct target {
+    uint8_t *at;              /* NULL: nowhere */
+    struct fq_window *window; /* NULL: the answer to a read */
+};
+
+/* false: refused, the connection is broken. */
+static bool find_target(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame,
+                        struct target *ret)
 {
-    struct fq_window *window;
     if (frame->op != FQ_TCP_READ_DATA) {
-        return window_at(conn, frame, FQ_RIGHT_WRITE, &window);
+        struct fq_window *window = window_of(conn, frame, FQ_RIGHT_WRITE);
+        if (!window) {
+            return false;
+        }
+        bool is_dropped = fq_window_is_retired(window);
+        *ret = (struct target){
+            is_dropped ? NULL : fq_window_at(window, frame->offset, frame->length), window};
+        return true;
     }
     const struct fq_tcp_read *read = &conn->reads[conn->reads_head % FQ_TCP_READS_MAX];
     if (conn->reads_head == conn->reads_tail || read->sequence != frame->imm ||
         read->length != frame->length) {
         refuse_malformed(conn, "an answer to no read", frame->imm);
-        return NULL;
+        return false;
     }
-    return read->local;
+    *ret = (struct target){read->local, NULL};
+    return true;
+}
+
+/* `part` more bytes of the running payload are in place. */
+static void note_placed(struct fq_tcp_rx *rx, const struct target *target, size_t part)
+{
+    rx->done += part;
+    if (target->window && target->at && part > 0) {
+        fq_window_note_written(target->window, rx->frame.offset + rx->done);
+    }
 }
 
 static bool check_header(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame, uint8_t flags,
@@ -117,11 +145,11 @@ static enum step answer_read(struct fq_tcp_conn *conn, const struct fq_tcp_frame
         conn->is_blocked = true; /* flushing unblocks */
         return STEP_NO_ROOM;
     }
-    struct fq_window *window;
-    const uint8_t *at = window_at(conn, frame, FQ_RIGHT_READ, &window);
-    if (!at) {
+    const struct fq_window *window = window_of(conn, frame, FQ_RIGHT_READ);
+    if (!window) {
         return STEP_BROKEN;
     }
+    const uint8_t *at = fq_window_at(window, frame->offset, frame->length);
     uint8_t small[FQ_ATOMIC_COPY_BYTES];
     if (frame->length <= sizeof small) {
         fq_copy_words(small, at, frame->length);
@@ -139,6 +167,12 @@ static enum step answer_read(struct fq_tcp_conn *conn, const struct fq_tcp_frame
     return STEP_MORE;
 }
 
+static void emit_notify(struct fq_tcp_conn *conn, uint32_t imm)
+{
+    conn->notified_in = fq_tcp_fabric_of(conn->base.fabric)->polls;
+    fq_emit_notify(&conn->base, imm);
+}
+
 static void finish_read(struct fq_tcp_conn *conn)
 {
     struct fq_tcp_read *read = &conn->reads[conn->reads_head++ % FQ_TCP_READS_MAX];
@@ -148,7 +182,8 @@ static void finish_read(struct fq_tcp_conn *conn)
     }
 }
 
-static void finish_payload(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame)
+static void finish_payload(struct fq_tcp_conn *conn, const struct fq_tcp_frame *frame,
+                           bool is_dropped)
 {
     struct fq_fabric_stats *stats = &conn->base.fabric->stats;
     if (frame->op == FQ_TCP_READ_DATA) {
@@ -157,8 +192,9 @@ static void finish_payload(struct fq_tcp_conn *conn, const struct fq_tcp_frame *
     }
     stats->writes_in++;
     stats->write_bytes_in += frame->length;
+    stats->writes_dropped += is_dropped;
     if (frame->op == FQ_TCP_WRITE_NOTIFY) {
-        fq_emit_notify(&conn->base, frame->imm);
+        emit_notify(conn, frame->imm);
     }
 }
 
@@ -167,8 +203,8 @@ static enum step take_payload(struct fq_tcp_conn *conn)
 {
     struct fq_tcp_rx *rx = &conn->rx;
     const struct fq_tcp_frame *frame = &rx->frame;
-    uint8_t *target = target_of(conn, frame);
-    if (!target) {
+    struct target target;
+    if (!find_target(conn, frame, &target)) {
         return STEP_BROKEN;
     }
     size_t left = frame->length - rx->done;
@@ -176,16 +212,16 @@ static enum step take_payload(struct fq_tcp_conn *conn)
     if (frame->length <= FQ_ATOMIC_COPY_BYTES && part < left) {
         return STEP_NEED_BYTES; /* whole, so that its words are not torn */
     }
-    if (part > 0) {
-        fq_copy_words(target + rx->done, rx->bytes + rx->begin, part);
+    if (part > 0 && target.at) {
+        fq_copy_words(target.at + rx->done, rx->bytes + rx->begin, part);
     }
     rx->begin += part;
-    rx->done += part;
+    note_placed(rx, &target, part);
     if (rx->done < frame->length) {
         return STEP_NEED_BYTES;
     }
     rx->has_frame = false;
-    finish_payload(conn, frame);
+    finish_payload(conn, frame, target.at == NULL);
     return STEP_MORE;
 }
 
@@ -240,7 +276,7 @@ static enum step take_frame(struct fq_tcp_conn *conn)
     }
     case FQ_TCP_NOTIFY:
         rx->has_frame = false;
-        fq_emit_notify(&conn->base, rx->frame.imm);
+        emit_notify(conn, rx->frame.imm);
         return STEP_MORE;
     case FQ_TCP_REVOKE:
         rx->has_frame = false;
@@ -262,6 +298,10 @@ static enum step next_frame(struct fq_tcp_conn *conn)
     }
     if (have(rx) < FQ_TCP_HEADER_BYTES) {
         return STEP_NEED_BYTES;
+    }
+    if (conn->base.in_place_windows > 0 &&
+        conn->notified_in == fq_tcp_fabric_of(conn->base.fabric)->polls) {
+        return STEP_NO_ROOM; /* first the owner moves the floor of what was notified */
     }
     struct fq_reader r;
     fq_reader_init(&r, rx->bytes + rx->begin, FQ_TCP_HEADER_BYTES);
@@ -295,15 +335,11 @@ static enum step take_frames(struct fq_tcp_conn *conn)
 /* ---- receiving ------------------------------------------------------------------------------ */
 
 /* Receives into the region first, then into the (empty) buffer. */
-static ssize_t receive_direct(struct fq_tcp_conn *conn, size_t left, size_t *ret_wanted)
+static ssize_t receive_direct(struct fq_tcp_conn *conn, const struct target *target, size_t left,
+                              size_t *ret_wanted)
 {
     struct fq_tcp_rx *rx = &conn->rx;
-    uint8_t *target = target_of(conn, &rx->frame);
-    if (!target) {
-        errno = 0;
-        return -1;
-    }
-    struct iovec iov[2] = {{.iov_base = target + rx->done, .iov_len = left},
+    struct iovec iov[2] = {{.iov_base = target->at + rx->done, .iov_len = left},
                            {.iov_base = rx->bytes, .iov_len = BATCH_BYTES}};
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = 2};
     ssize_t n;
@@ -313,7 +349,7 @@ static ssize_t receive_direct(struct fq_tcp_conn *conn, size_t left, size_t *ret
     *ret_wanted = left + BATCH_BYTES;
     if (n > 0) {
         size_t in_place = (size_t)n < left ? (size_t)n : left;
-        rx->done += in_place;
+        note_placed(rx, target, in_place);
         rx->begin = 0;
         rx->end = (size_t)n - in_place;
     }
@@ -349,14 +385,15 @@ static bool is_direct(const struct fq_tcp_rx *rx)
 static int receive_some(struct fq_tcp_conn *conn)
 {
     struct fq_tcp_rx *rx = &conn->rx;
+    struct target target = {NULL, NULL};
     size_t wanted = 0;
-    ssize_t n = is_direct(rx) ? receive_direct(conn, rx->frame.length - rx->done, &wanted)
-                              : receive_batch(conn, &wanted);
+    if (is_direct(rx) && !find_target(conn, &rx->frame, &target)) {
+        return FLASHQ_ERR_CLOSED;
+    }
+    ssize_t n = target.at ? receive_direct(conn, &target, rx->frame.length - rx->done, &wanted)
+                          : receive_batch(conn, &wanted);
     if (n > 0) {
         return (size_t)n == wanted;
-    }
-    if (conn->base.state != FQ_CONN_OPEN) {
-        return FLASHQ_ERR_CLOSED;
     }
     if (n < 0 && fq_sock_would_block(errno)) {
         return 0;
