@@ -184,7 +184,38 @@ static void number(struct fq_ppart *ppart, struct fq_batch *batch)
     ppart->next_sequence = fq_sequence_add(ppart->next_sequence, count);
 }
 
-static void post(struct fq_ppart *ppart, struct fq_batch *batch)
+/* Where the batch goes; AGAIN: nowhere yet, TOO_LARGE: nowhere ever. */
+static int find_place(struct fq_ppart *ppart, const struct fq_batch *batch,
+                      struct fq_direct_place *ret)
+{
+    struct fq_ring *ring = ppart->ring;
+    bool is_direct = ppart->producer->is_direct;
+    unsigned long long most = is_direct ? ring->user.link->session.batch_max_bytes
+                                        : ring->window_bytes;
+    char text[160];
+    if (batch->length > most) {
+        (void)snprintf(text, sizeof text, "a batch of %zu bytes exceeds the broker's %s (%llu)",
+                       batch->length, is_direct ? "largest batch" : "producer.window.bytes", most);
+        fq_producer_note_error(ppart->producer, FLASHQ_ERR_TOO_LARGE, text);
+        return FLASHQ_ERR_TOO_LARGE;
+    }
+    if (is_direct) {
+        return fq_ring_has_notify(ring) ? fq_direct_next(&ppart->direct, batch->length, ret)
+                                        : FLASHQ_ERR_AGAIN;
+    }
+    return fq_ring_has_room(ring, batch->length) ? 0 : FLASHQ_ERR_AGAIN;
+}
+
+static void fail_too_large(struct fq_ppart *ppart, struct fq_batch *batch)
+{
+    fq_chain_remove(&batch->node);
+    ppart->next_sequence = batch->base_sequence; /* it was the last numbered */
+    fq_producer_batch_done(ppart->producer, batch, FLASHQ_ERR_TOO_LARGE,
+                           batch->may_be_stored ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1,
+                           false, false);
+}
+
+static void post(struct fq_ppart *ppart, struct fq_batch *batch, const struct fq_direct_place *place)
 {
     struct fq_producer *producer = ppart->producer;
     fq_chain_remove(&batch->node);
@@ -195,7 +226,11 @@ static void post(struct fq_ppart *ppart, struct fq_batch *batch)
     producer->stats.batches_sent++;
     producer->stats.batch_bytes += batch->length;
     batch->was_written = true;
-    fq_ring_post(ppart->ring, ppart->slot, batch);
+    if (producer->is_direct) {
+        fq_ring_post_direct(ppart->ring, ppart->slot, batch, place);
+    } else {
+        fq_ring_post(ppart->ring, ppart->slot, batch);
+    }
     if (producer->engine->config.acks == FQ_ACKS_NONE && !batch->is_reported) {
         fq_producer_batch_done(producer, batch, 0, FLASHQ_PERSISTED_MAYBE, -1, false, true);
     }
@@ -207,24 +242,17 @@ static bool send_batches(struct fq_ppart *ppart, int64_t now_us)
     struct fq_batch *batch;
     while (ppart->state == FQ_PPART_OPEN && ppart->in_flight_count < ppart->max_in_flight &&
            (batch = next_batch(ppart, now_us)) != NULL) {
+        struct fq_direct_place place;
         number(ppart, batch);
-        if (batch->length > ppart->ring->window_bytes) {
-            char text[160];
-            (void)snprintf(text, sizeof text,
-                           "a batch of %zu bytes exceeds the broker's producer.window.bytes (%llu)",
-                           batch->length, (unsigned long long)ppart->ring->window_bytes);
-            fq_producer_note_error(ppart->producer, FLASHQ_ERR_TOO_LARGE, text);
-            fq_chain_remove(&batch->node);
-            ppart->next_sequence = batch->base_sequence; /* it was the last numbered */
-            fq_producer_batch_done(ppart->producer, batch, FLASHQ_ERR_TOO_LARGE,
-                                   batch->may_be_stored ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO,
-                                   -1, false, false);
+        int code = find_place(ppart, batch, &place);
+        if (code == FLASHQ_ERR_TOO_LARGE) {
+            fail_too_large(ppart, batch);
             continue;
         }
-        if (!fq_ring_has_room(ppart->ring, batch->length)) {
+        if (code != 0) {
             break;
         }
-        post(ppart, batch);
+        post(ppart, batch, &place);
         has_sent = true;
     }
     return has_sent;
@@ -390,6 +418,50 @@ bool fq_ppart_acked(struct fq_ppart *ppart, const struct fq_ack_entry *entry)
     return true;
 }
 
+/* ---- direct slots ----------------------------------------------------------------------------- */
+
+int fq_ppart_direct_window(struct fq_ppart *ppart, const struct fq_direct_window *window,
+                           struct fq_err *err)
+{
+    struct fq_link *link = ppart->ring->user.link;
+    if (!ppart->producer->is_direct) {
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "a direct window for a slot that is not direct");
+    }
+    if (ppart->state != FQ_PPART_OPEN) {
+        return 0; /* nothing more is sent on this slot */
+    }
+    int code = fq_direct_take(&ppart->direct, fq_link_conn(link), window,
+                              link->session.batch_max_bytes, err);
+    if (code == 0) {
+        (void)fq_ppart_pump(ppart, ppart->producer->engine->now_us);
+    }
+    return code;
+}
+
+/* The slot has failed. What was notified is still answered; what was not goes back. */
+void fq_ppart_revoked(struct fq_ppart *ppart, int reason)
+{
+    struct fq_batch *part = fq_ring_abandon(ppart->ring, ppart->slot);
+    if (part) { /* the last one in flight */
+        fq_chain_remove(&part->node);
+        fq_chain_append(&ppart->refused, &part->node);
+        ppart->in_flight_count--;
+        ppart->notifies_posted--;
+    }
+    if (ppart->state == FQ_PPART_OPEN) {
+        ppart->keeps_numbers = true;
+        ppart->was_fenced = reason == FLASHQ_ERR_FENCED;
+        fq_producer_note_error(ppart->producer, reason,
+                               ppart->was_fenced ? "this producer was silent, and another one has taken "
+                                                   "the partition over"
+                                                 : NULL);
+        fq_ppart_set_state(ppart, FQ_PPART_DRAINING);
+    }
+    if (ppart->in_flight_count == 0) {
+        all_answered(ppart);
+    }
+}
+
 /* ---- the ring comes and goes ------------------------------------------------------------------ */
 
 void fq_ppart_ring_up(struct fq_ring *ring)
@@ -429,9 +501,11 @@ void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text)
             continue;
         }
         fq_producer_note_error(ppart->producer, code, text);
+        ppart->wants_reroute |= ppart->producer->is_direct; /* the broker may have come back elsewhere */
         if (ppart->state == FQ_PPART_RING) {
             continue;
         }
+        fq_direct_end(&ppart->direct);
         ppart->producer->stats.reconnects++;
         bool was_draining = ppart->state == FQ_PPART_DRAINING;
         take_back(ppart);
@@ -460,8 +534,8 @@ static int expiry_code(const struct fq_ppart *ppart)
 {
     struct fq_producer *producer = ppart->producer;
     char text[FQ_ERR_TEXT_BYTES];
-    if (ppart->refused_code == FLASHQ_ERR_OFFLINE) {
-        return FLASHQ_ERR_OFFLINE; /* its reason is the producer's latest error */
+    if (ppart->refused_code == FLASHQ_ERR_OFFLINE || ppart->refused_code == FLASHQ_ERR_EXCLUSIVE) {
+        return ppart->refused_code; /* its reason is the producer's latest error */
     }
     const struct fq_err *why = NULL;
     if (ppart->ring && ppart->ring->state != FQ_RING_OPEN) {

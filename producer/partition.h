@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "producer/batch.h"
+#include "producer/direct.h"
 #include "producer/ring.h"
 
 struct fq_producer;
@@ -55,6 +56,8 @@ struct fq_ppart {
     int32_t next_sequence;
     bool was_opened;              /* in this epoch: next_sequence is the broker's word, or follows it */
     uint32_t notifies_posted, notifies_acked; /* of this slot */
+    struct fq_direct direct;      /* its windows, if the topic's appends are direct */
+    bool was_fenced;              /* somebody else got the partition while we were silent */
 
     struct fq_chain in_flight;    /* written and notified, not answered */
     unsigned in_flight_count;
@@ -85,6 +88,11 @@ int64_t fq_ppart_expire(struct fq_ppart *ppart, int64_t now_us);
 
 /* Called by the ring. */
 bool fq_ppart_acked(struct fq_ppart *ppart, const struct fq_ack_entry *entry); /* false: nonsense */
+/* A direct slot got a window; PROTOCOL: one that makes no sense. */
+int fq_ppart_direct_window(struct fq_ppart *ppart, const struct fq_direct_window *window,
+                           struct fq_err *err);
+/* ... or may not be written to any more. */
+void fq_ppart_revoked(struct fq_ppart *ppart, int reason);
 void fq_ppart_ring_up(struct fq_ring *ring);
 void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text);
 void fq_ppart_ring_refused(struct fq_ring *ring, int code, const char *text);

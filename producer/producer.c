@@ -41,7 +41,10 @@ static void route_all(struct fq_producer *producer, const struct fq_meta *meta)
         if ((uint32_t)i >= topic->partitions_count) {
             break;
         }
-        int code = fq_metadata_link(producer->engine, meta, &topic->partitions[i], &link);
+        const struct fq_meta_partition *partition = &topic->partitions[i];
+        int code = producer->is_direct
+                       ? fq_metadata_direct_link(producer->engine, meta, partition, &link)
+                       : fq_metadata_link(producer->engine, meta, partition, &link);
         producer->pparts[i].refused_code = code;
         if (code == 0) {
             fq_ppart_reroute(&producer->pparts[i], link);
@@ -341,6 +344,7 @@ int fq_producer_open(struct fq_engine *engine, const char *topic, int64_t deadli
     producer->member.ops = &producer_ops;
     (void)fq_str_copy(fq_str_of(topic, strlen(topic)), producer->topic, sizeof producer->topic);
     producer->topic_id = meta->topics[0].id;
+    producer->is_direct = meta->topics[0].append_mode == FQ_APPEND_DIRECT;
     producer->producer_id = (int64_t)(fq_random_u64() >> 1);
     producer->pparts = pparts;
     producer->pparts_count = (int32_t)count;

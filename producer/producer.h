@@ -18,6 +18,7 @@ struct fq_producer {
     struct fq_engine *engine;
     char topic[FQ_LIMIT_TOPIC_NAME_BYTES + 1];
     struct fq_uuid topic_id;
+    bool is_direct;               /* the topic's append mode */
     int64_t producer_id;          /* 63 random bits */
 
     struct fq_ppart *pparts;

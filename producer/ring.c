@@ -155,23 +155,27 @@ void fq_ring_step(struct fq_ring *ring, int64_t now_us)
 
 /* ---- posting -------------------------------------------------------------------------------- */
 
-bool fq_ring_has_room(const struct fq_ring *ring, size_t length)
+bool fq_ring_has_notify(const struct fq_ring *ring)
 {
     return ring->state == FQ_RING_OPEN && !ring->posting &&
-           ring->posted - ring->acked < ring->entries &&
+           ring->posted - ring->acked < ring->entries;
+}
+
+bool fq_ring_has_room(const struct fq_ring *ring, size_t length)
+{
+    return fq_ring_has_notify(ring) &&
            ring->written - ring->consumed + length <= ring->window_bytes;
 }
 
 static void go_on_posting(struct fq_ring *ring)
 {
     struct fq_batch *batch = ring->posting;
-    uint64_t start = ring->written % ring->window_bytes;
     while (ring->posting_done < batch->length) {
         size_t left = batch->length - ring->posting_done;
         bool is_last = left <= POST_BYTES_MAX;
         struct fq_op op = {.type = is_last ? FQ_OP_WRITE_NOTIFY : FQ_OP_WRITE,
-                           .remote = ring->window,
-                           .remote_offset = start + ring->posting_done,
+                           .remote = ring->posting_at.remote,
+                           .remote_offset = ring->posting_at.offset + ring->posting_done,
                            .region = batch->block.region,
                            .local = batch->block.data + ring->posting_done,
                            .length = is_last ? left : POST_BYTES_MAX,
@@ -187,17 +191,35 @@ static void go_on_posting(struct fq_ring *ring)
         }
         ring->posting_done += op.length;
     }
-    ring->written += batch->length;
+    ring->written += ring->posting_at.remote == ring->window ? batch->length : 0;
     ring->posted++;
     ring->posting = NULL;
 }
 
-void fq_ring_post(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch)
+void fq_ring_post_direct(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch,
+                         const struct fq_direct_place *place)
 {
     ring->posting = batch;
     ring->posting_slot = slot;
+    ring->posting_at = *place;
     ring->posting_done = 0;
     go_on_posting(ring);
+}
+
+void fq_ring_post(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch)
+{
+    struct fq_direct_place place = {.remote = ring->window,
+                                    .offset = ring->written % ring->window_bytes};
+    fq_ring_post_direct(ring, slot, batch, &place);
+}
+
+struct fq_batch *fq_ring_abandon(struct fq_ring *ring, uint32_t slot)
+{
+    struct fq_batch *batch = ring->posting && ring->posting_slot == slot ? ring->posting : NULL;
+    if (batch) {
+        ring->posting = NULL;
+    }
+    return batch;
 }
 
 static void on_writable(struct fq_link_user *user)
@@ -266,11 +288,47 @@ static bool on_notify(struct fq_link_user *user, uint32_t imm)
     return true;
 }
 
+/* What is said of a slot that is not used any more is not for anybody. */
+static bool on_direct_window(struct fq_ring *ring, const struct fq_msg *msg)
+{
+    struct fq_direct_window window;
+    struct fq_err err = {0};
+    int code = fq_decode_direct_window(msg, &window, &err);
+    struct fq_ppart *ppart = code == 0 ? fq_idmap_get(&ring->slots, window.slot) : NULL;
+    if (ppart) {
+        code = fq_ppart_direct_window(ppart, &window, &err);
+    }
+    if (code != 0) {
+        fq_link_fail(ring->user.link, code, err.text);
+    }
+    return true;
+}
+
+static bool on_slot_revoked(struct fq_ring *ring, const struct fq_msg *msg)
+{
+    struct fq_slot_revoked revoked;
+    struct fq_err err = {0};
+    int code = fq_decode_slot_revoked(msg, &revoked, &err);
+    if (code != 0) {
+        fq_link_fail(ring->user.link, code, err.text);
+        return true;
+    }
+    (void)fq_ring_take_acks(ring); /* those before it count */
+    struct fq_ppart *ppart = fq_idmap_get(&ring->slots, revoked.slot);
+    if (ppart) {
+        fq_ppart_revoked(ppart, revoked.reason);
+    }
+    return true;
+}
+
 static bool on_message(struct fq_link_user *user, const struct fq_msg *msg)
 {
-    (void)user;
-    (void)msg;
-    return false;
+    struct fq_ring *ring = ring_of_user(user);
+    switch (msg->type) {
+    case FQ_MSG_DIRECT_WINDOW: return on_direct_window(ring, msg);
+    case FQ_MSG_SLOT_REVOKED: return on_slot_revoked(ring, msg);
+    default: return false;
+    }
 }
 
 /* ---- making --------------------------------------------------------------------------------- */

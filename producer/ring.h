@@ -18,6 +18,7 @@
 #include "client/idmap.h"
 #include "client/link.h"
 #include "producer/batch.h"
+#include "producer/direct.h"
 
 enum fq_ring_state { FQ_RING_CLOSED, FQ_RING_OPENING, FQ_RING_OPEN };
 
@@ -39,6 +40,7 @@ struct fq_ring {
 
     struct fq_batch *posting;      /* handed to the transport in part */
     uint32_t posting_slot;
+    struct fq_direct_place posting_at;
     size_t posting_done;
     int64_t retry_us;              /* after a refused RING_OPEN */
     struct fq_err why_closed;      /* the latest reason; code 0 while it is open */
@@ -56,6 +58,12 @@ void fq_ring_leave(struct fq_ring *ring, struct fq_chain *ppart_node);
 bool fq_ring_has_room(const struct fq_ring *ring, size_t length);
 /* Writes a batch and its notify. There must be room. */
 void fq_ring_post(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch);
+/* The same outside the ring's own window: whether there is a notify for it; at a place of a direct slot; what the
+ * slot had not been notified of yet, and now never will (NULL: nothing). */
+bool fq_ring_has_notify(const struct fq_ring *ring);
+void fq_ring_post_direct(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch,
+                         const struct fq_direct_place *place);
+struct fq_batch *fq_ring_abandon(struct fq_ring *ring, uint32_t slot);
 /* Takes the acknowledgements that have come; true if there were any. Cheap when there are none. */
 bool fq_ring_take_acks(struct fq_ring *ring);
 /* Retries what could not be opened. */

@@ -7,6 +7,8 @@
  * A sequence that the broker does not expect means that something before it was given up and is not stored:
  * the next epoch numbers everything anew. Thread: any, under the client's lock.
  */
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/random.h"
 #include "client/link.h"
@@ -66,6 +68,7 @@ static int32_t first_sequence(const struct fq_ppart *ppart)
 
 void fq_slot_forget(struct fq_ppart *ppart)
 {
+    fq_direct_end(&ppart->direct);
     if (ppart->ring) {
         fq_idmap_remove(&ppart->ring->slots, ppart->slot, ppart);
         if (ppart->ring->user.link) {
@@ -117,6 +120,16 @@ static void open_refused(struct fq_ppart *ppart, int code, const char *text)
     case FLASHQ_ERR_BUSY:
     case FLASHQ_ERR_SHUTTING_DOWN:
     case FLASHQ_ERR_NO_MEMORY: break; /* may pass: the delivery timeout bounds it */
+    case FLASHQ_ERR_EXCLUSIVE:
+        if (ppart->was_fenced) { /* whoever took it over has it: what waits does not fight for it */
+            char words[FQ_ERR_TEXT_BYTES];
+            (void)snprintf(words, sizeof words, "another producer has taken the partition over: %.400s",
+                           text ? text : "");
+            fq_producer_note_error(producer, FLASHQ_ERR_FENCED, words);
+            fq_ppart_fail_waiting(ppart, FLASHQ_ERR_FENCED);
+            ppart->was_fenced = false;
+        }
+        break; /* otherwise it may pass as well */
     case FLASHQ_ERR_FENCED:           /* somebody else drew our number */
         fq_ppart_fail_waiting(ppart, code);
         ppart->producer_id = (int64_t)(fq_random_u64() >> 1);
@@ -129,10 +142,33 @@ static void open_refused(struct fq_ppart *ppart, int code, const char *text)
     fq_ppart_pause(ppart);
 }
 
+/* A direct slot cannot take what is in the log already: a batch lies where it was written. The answer says which
+ * those are, and where: they follow each other up to the last. */
+static bool settle_appended(struct fq_ppart *ppart, const struct fq_producer_open_answer *answer)
+{
+    while (!fq_chain_is_empty(&ppart->waiting)) {
+        struct fq_batch *batch = fq_chain_item(ppart->waiting.next, struct fq_batch, node);
+        int32_t count = batch->builder.records_count;
+        if (!fq_slot_is_numbered(ppart, batch) || !batch->may_be_stored ||
+            sequence_ahead(fq_sequence_add(batch->base_sequence, count - 1), answer->last_sequence) > 0) {
+            return true;
+        }
+        int64_t base_offset =
+            answer->last_offset - sequence_ahead(answer->last_sequence, batch->base_sequence);
+        if (base_offset < 0) {
+            return false;
+        }
+        fq_chain_remove(&batch->node);
+        fq_producer_batch_done(ppart->producer, batch, 0, FLASHQ_PERSISTED_YES, base_offset, true, false);
+    }
+    return true;
+}
+
 static void slot_opened(void *context, int status, const struct fq_msg *msg, const char *text)
 {
     struct fq_ppart *ppart = context;
     struct fq_producer_open_answer answer;
+    struct fq_producer *producer = ppart->producer;
     struct fq_err err = {0};
     if (!msg && status == FLASHQ_ERR_UNREACHABLE) {
         return; /* the ring tells */
@@ -147,6 +183,11 @@ static void slot_opened(void *context, int status, const struct fq_msg *msg, con
         return;
     }
     bool is_known = answer.last_sequence >= 0;
+    if (producer->is_direct && is_known && !settle_appended(ppart, &answer)) {
+        fq_link_fail(ppart->ring->user.link, FLASHQ_ERR_PROTOCOL,
+                     "the broker's last sequence and offset make no sense");
+        return;
+    }
     int32_t broker_next = is_known ? fq_sequence_add(answer.last_sequence, 1) : ppart->next_sequence;
     if (!ppart->was_opened) {
         ppart->next_sequence = broker_next; /* nothing is numbered in this epoch yet */
@@ -163,7 +204,6 @@ static void slot_opened(void *context, int status, const struct fq_msg *msg, con
         open_refused(ppart, FLASHQ_ERR_NO_MEMORY, NULL);
         return;
     }
-    struct fq_producer *producer = ppart->producer;
     unsigned most = (unsigned)producer->engine->config.max_in_flight;
     ppart->slot = answer.slot;
     ppart->max_in_flight = answer.max_in_flight > 0 && answer.max_in_flight < most
@@ -174,6 +214,7 @@ static void slot_opened(void *context, int status, const struct fq_msg *msg, con
     }
     ppart->notifies_posted = ppart->notifies_acked = 0;
     ppart->was_opened = true;
+    ppart->was_fenced = false;
     ppart->failures = 0;
     ppart->refused_code = 0;
     fq_ppart_set_state(ppart, FQ_PPART_OPEN);
@@ -188,7 +229,8 @@ void fq_slot_open(struct fq_ppart *ppart, int64_t now_us)
     struct fq_producer_open open = {
         .topic_id = producer->topic_id, .partition = (uint32_t)ppart->index,
         .producer_id = ppart->producer_id, .producer_epoch = ppart->epoch,
-        .next_sequence = first_sequence(ppart), .acks = (uint8_t)producer->engine->config.acks};
+        .next_sequence = first_sequence(ppart), .acks = (uint8_t)producer->engine->config.acks,
+        .mode = producer->is_direct ? FQ_APPEND_DIRECT : FQ_APPEND_STAGED};
     uint32_t correlation = fq_link_correlation(link);
     int64_t length = fq_encode_producer_open(buffer, sizeof buffer, correlation, &open);
     int code = fq_link_request(link, buffer, length, correlation,

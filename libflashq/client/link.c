@@ -416,27 +416,43 @@ void fq_link_destroy(struct fq_link *link)
     free(link);
 }
 
-int fq_link_for(struct fq_engine *engine, uint32_t broker_id, uint32_t shard,
-                const struct fq_endpoint *advertised, struct fq_link **ret)
+static int find_or_make(struct fq_engine *engine, uint32_t broker_id, uint32_t shard, bool is_beside,
+                        struct fq_link **ret)
 {
     for (struct fq_chain *at = engine->links.next; at != &engine->links; at = at->next) {
         struct fq_link *link = fq_chain_item(at, struct fq_link, node);
-        if (link->broker_id == broker_id && link->shard == shard) {
+        if (link->broker_id == broker_id && link->shard == shard && link->is_beside == is_beside) {
             *ret = link;
             return 0;
         }
     }
-    struct fq_link *link = NULL;
-    int code = fq_link_create(engine, broker_id, shard, &link, NULL);
-    if (code != 0) {
-        return code;
+    int code = fq_link_create(engine, broker_id, shard, ret, NULL);
+    if (code == 0) {
+        (*ret)->is_beside = is_beside;
     }
-    if (advertised) {
-        link->advertised = *advertised;
-        link->has_advertised = true;
+    return code;
+}
+
+int fq_link_for(struct fq_engine *engine, uint32_t broker_id, uint32_t shard,
+                const struct fq_endpoint *advertised, struct fq_link **ret)
+{
+    int code = find_or_make(engine, broker_id, shard, false, ret);
+    if (code == 0 && advertised) {
+        (*ret)->advertised = *advertised;
+        (*ret)->has_advertised = true;
     }
-    *ret = link;
-    return 0;
+    return code;
+}
+
+int fq_link_beside(struct fq_engine *engine, uint32_t broker_id, uint32_t shard,
+                   const struct fq_endpoint *address, struct fq_link **ret)
+{
+    int code = find_or_make(engine, broker_id, shard, true, ret);
+    if (code == 0) {
+        (*ret)->advertised = *address;
+        (*ret)->has_advertised = true;
+    }
+    return code;
 }
 
 void fq_link_add_user(struct fq_link *link, struct fq_link_user *user)

@@ -73,6 +73,7 @@ struct fq_link {
     uint32_t broker_id, shard;     /* wanted; FQ_BROKER_ANY, FQ_SHARD_ANY for the control link at first */
     struct fq_endpoint advertised; /* of another broker than the control link's */
     bool has_advertised;
+    bool is_beside;                /* over tcp, although another link serves the same shard */
 
     struct fq_conn_box *box;
     struct fq_endpoint endpoint;   /* in use or tried */
@@ -102,6 +103,10 @@ void fq_link_destroy(struct fq_link *link);
 /* The link to a shard, made if need be. The control link serves its own shard. */
 int fq_link_for(struct fq_engine *engine, uint32_t broker_id, uint32_t shard,
                 const struct fq_endpoint *advertised, struct fq_link **ret);
+
+/* The same over tcp, at `address`, whatever the others use. It must turn out to be the control link's cluster. */
+int fq_link_beside(struct fq_engine *engine, uint32_t broker_id, uint32_t shard,
+                   const struct fq_endpoint *address, struct fq_link **ret);
 
 void fq_link_add_user(struct fq_link *link, struct fq_link_user *user);
 void fq_link_remove_user(struct fq_link_user *user);

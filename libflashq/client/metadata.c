@@ -6,6 +6,7 @@
  */
 #include "client/metadata.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,6 +90,7 @@ static int take_topic(struct fq_meta *meta, const struct fq_topic_entry *entry)
     }
     topic->status = entry->status;
     topic->id = entry->id;
+    topic->append_mode = entry->append_mode;
     if (!fq_str_copy(entry->name, topic->name, sizeof topic->name)) {
         return FLASHQ_ERR_PROTOCOL;
     }
@@ -329,6 +331,16 @@ int fq_metadata_get(struct fq_engine *engine, const char *topic, int64_t deadlin
     return 0;
 }
 
+static const struct fq_meta_broker *broker_of(const struct fq_meta *meta, uint32_t id)
+{
+    for (size_t i = 0; i < meta->brokers_count; i++) {
+        if (meta->brokers[i].id == id) {
+            return &meta->brokers[i];
+        }
+    }
+    return NULL;
+}
+
 int fq_metadata_link(struct fq_engine *engine, const struct fq_meta *meta,
                      const struct fq_meta_partition *partition, struct fq_link **ret)
 {
@@ -336,16 +348,46 @@ int fq_metadata_link(struct fq_engine *engine, const struct fq_meta *meta,
     if (partition->status != 0) {
         return partition->status;
     }
-    if (partition->leader != engine->control->broker_id) {
-        for (size_t i = 0; i < meta->brokers_count; i++) {
-            const struct fq_meta_broker *broker = &meta->brokers[i];
-            if (broker->id == partition->leader && broker->host[0] != '\0') {
-                memcpy(advertised.host, broker->host, sizeof advertised.host);
-                advertised.port = broker->port;
-                return fq_link_for(engine, broker->id, partition->shard, &advertised, ret);
-            }
-        }
+    if (partition->leader == engine->control->broker_id) {
+        return fq_link_for(engine, partition->leader, partition->shard, NULL, ret);
+    }
+    const struct fq_meta_broker *broker = broker_of(meta, partition->leader);
+    if (!broker || broker->host[0] == '\0') {
         return FLASHQ_ERR_NOT_LEADER;
     }
-    return fq_link_for(engine, partition->leader, partition->shard, NULL, ret);
+    memcpy(advertised.host, broker->host, sizeof advertised.host);
+    advertised.port = broker->port;
+    return fq_link_for(engine, broker->id, partition->shard, &advertised, ret);
+}
+
+/* Whether the user leaves the transport open: something else than sockets is listed, or nothing at all. */
+static bool may_use_tcp(const struct fq_engine *engine)
+{
+    bool is_shm_only = true;
+    for (size_t i = 0; i < engine->endpoints_count; i++) {
+        is_shm_only &= engine->endpoints[i].transport == FQ_TRANSPORT_SHM;
+    }
+    return engine->config.transport != FQ_CHOICE_SHM && !is_shm_only;
+}
+
+int fq_metadata_direct_link(struct fq_engine *engine, const struct fq_meta *meta,
+                            const struct fq_meta_partition *partition, struct fq_link **ret)
+{
+    const struct fq_link *control = engine->control;
+    const struct fq_endpoint *written = &engine->endpoints[control->endpoint_index];
+    const struct fq_meta_broker *broker = broker_of(meta, partition->leader);
+    struct fq_endpoint address = *written;
+    bool is_own = partition->leader == control->broker_id;
+    bool has_tcp = written->transport != FQ_TRANSPORT_SHM || (broker && broker->port != 0);
+    if (partition->status != 0 || !is_own || written->transport == FQ_TRANSPORT_TCP ||
+        !may_use_tcp(engine) || !has_tcp) {
+        return fq_metadata_link(engine, meta, partition, ret);
+    }
+    if (written->transport == FQ_TRANSPORT_SHM) {
+        bool has_host = broker->host[0] != '\0';
+        (void)snprintf(address.host, sizeof address.host, "%s", has_host ? broker->host : "127.0.0.1");
+        address.port = broker->port;
+    }
+    address.transport = FQ_TRANSPORT_TCP;
+    return fq_link_beside(engine, partition->leader, partition->shard, &address, ret);
 }

@@ -24,6 +24,7 @@ struct fq_meta_topic {
     int32_t status;                /* NOT_FOUND, ... */
     char name[FQ_LIMIT_TOPIC_NAME_BYTES + 1];
     struct fq_uuid id;
+    uint8_t append_mode;           /* enum fq_append_mode */
     uint32_t partitions_count;
     struct fq_meta_partition *partitions;
 };
@@ -56,6 +57,10 @@ int fq_metadata_get(struct fq_engine *engine, const char *topic, int64_t deadlin
 
 /* The link that serves a partition according to `meta`. */
 int fq_metadata_link(struct fq_engine *engine, const struct fq_meta *meta,
+                     const struct fq_meta_partition *partition, struct fq_link **ret);
+/* The same for direct appends, which shared memory cannot carry: where that was chosen by itself, a tcp
+ * connection beside it. Where the user asked for it there is no other: the broker will say why it refuses. */
+int fq_metadata_direct_link(struct fq_engine *engine, const struct fq_meta *meta,
                      const struct fq_meta_partition *partition, struct fq_link **ret);
 
 #endif

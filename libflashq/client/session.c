@@ -82,6 +82,11 @@ static void session_opened(void *context, int status, const struct fq_msg *msg, 
         status = fq_err_set(&err, FLASHQ_ERR_UNREACHABLE,
                             "transport is shm, but the broker is on another host or has no socket");
     }
+    if (status == 0 && link->is_beside &&
+        (link->hello.broker_id != link->broker_id || memcmp(&session.cluster_id, &engine->control->session.cluster_id,
+                                                            sizeof session.cluster_id) != 0)) {
+        status = fq_err_set(&err, FLASHQ_ERR_UNREACHABLE, "another broker answers there");
+    }
     if (status == 0 && session.views_count > 0) {
         status = fq_remote_open(link->box->conn, session.views_token, FQ_RIGHT_READ, &link->views,
                                 &err);

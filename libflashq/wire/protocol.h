@@ -153,12 +153,13 @@ struct fq_broker_entry {
     uint16_t port;
     uint32_t shards_count;
 };
+enum fq_append_mode { FQ_APPEND_STAGED = 0, FQ_APPEND_DIRECT = 1 };
 struct fq_topic_entry {
     int32_t status; /* NOT_FOUND ... per asked topic */
     struct fq_str name;
     struct fq_uuid id;
     uint32_t partitions_total;
-    uint8_t append_mode; /* 0 staged, 1 direct */
+    uint8_t append_mode; /* enum fq_append_mode */
     uint8_t durability;  /* 0 persisted, 1 memory */
 };
 struct fq_partition_entry {
@@ -235,7 +236,7 @@ struct fq_producer_open {
     int16_t producer_epoch;
     int32_t next_sequence; /* where an unknown producer starts */
     uint8_t acks;
-    uint8_t mode; /* 0 staged, 1 direct */
+    uint8_t mode; /* enum fq_append_mode */
 };
 struct fq_producer_open_answer {
     uint32_t slot; /* the immediate of its notifies; never used again */
