@@ -217,6 +217,8 @@ static inline void fq_window_note_written(struct fq_window *window, uint64_t end
 {
     window->written = end > window->written ? end : window->written;
 }
+/* Whether a write may begin there: at or above the floor, and in a file without leaving a gap. */
+bool fq_window_may_begin(const struct fq_window *window, uint64_t offset);
 bool fq_window_covers(const struct fq_window *window, uint64_t offset, uint64_t length);
 /* Where in this process [offset, offset + length) of a window that is not retired is, or NULL: out
  * of its bounds. */

@@ -96,7 +96,7 @@ struct fq_fabric_stats {
     uint64_t wakes_paid; /* system calls made to wake a sleeping peer */
     uint64_t again;      /* posts that found the queue full */
     uint64_t refused_bounds, refused_rights, refused_key, refused_malformed; /* peers' frames */
-    uint64_t refused_floor;  /* writes below a window's floor */
+    uint64_t refused_floor;  /* writes below a window's floor, or that leave a gap */
     uint64_t writes_dropped; /* frames thrown away after fq_window_retire */
 };
 
@@ -232,9 +232,11 @@ int fq_window_grant(struct fq_conn *conn, struct fq_region *region, uint64_t off
  * is on its way breaks the connection, so tell a live peer first. Frees. NULL is fine. */
 void fq_window_revoke(struct fq_window *window);
 
-/* For windows of files granted for writing (an append in place). While a connection has one, a poll
- * carries out nothing that the peer posted after a notify: so who moves the floor when it sees a
- * notify can be sure that no byte below was changed since the peer sent that.
+/* For windows of files granted for writing (an append in place). They are written from start to
+ * end: a write that begins above the highest byte written so far breaks the connection, so a peer
+ * leaves no more behind than it has sent. And while a connection has one, a poll carries out
+ * nothing that the peer posted after a notify: so who moves the floor when it sees a notify can be
+ * sure that no byte below was changed since the peer sent that.
  *
  * From now on a write that begins below `offset` (of the window) breaks the connection, also one of
  * which a part has arrived. Never lowered. */
@@ -256,8 +258,8 @@ uint64_t fq_remote_span(const struct fq_remote *remote);
 /* The memory itself where the transport can show it (shm), else NULL. For writable windows a record
  * can be built in place; for read windows data can be parsed in place. */
 void *fq_remote_map(struct fq_remote *remote);
-/* Closes the remote but keeps its mapping (base NULL: it has none) for whoever still writes there: it
- * stays valid, whatever becomes of the connection, until fq_mapping_unmap. */
+/* Closes the remote but keeps its mapping (base NULL: it has none) for whoever still writes there:
+ * it stays valid, whatever becomes of the connection, until fq_mapping_unmap. */
 struct fq_mapping {
     void *base;
     size_t bytes;

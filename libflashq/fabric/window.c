@@ -124,6 +124,12 @@ static bool is_in_place(const struct fq_window *window)
     return window->region && window->region->is_file && (window->rights & FQ_RIGHT_WRITE);
 }
 
+bool fq_window_may_begin(const struct fq_window *window, uint64_t offset)
+{
+    return !window->region ||
+           (offset >= window->floor && (!is_in_place(window) || offset <= window->written));
+}
+
 static void free_window(struct fq_window *window)
 {
     struct fq_conn *conn = window->conn;

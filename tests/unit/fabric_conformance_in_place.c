@@ -149,28 +149,30 @@ Test(in_place, bytes_land_in_the_file_and_how_far_is_known)
         place_open(&a, backends[i]);
         place_grant(&a);
         cr_assert_eq(fq_window_written(a.window), 0);
-        put(&a, 100, 300000, 5);
+        put(&a, 0, 300000, 5);
         notified(&a);
-        cr_assert_eq(fq_window_written(a.window), 300100);
+        cr_assert_eq(fq_window_written(a.window), 300000);
         put(&a, 0, 50, 1);
         notified(&a);
-        cr_assert_eq(fq_window_written(a.window), 300100, "the highest counts");
-        put(&a, WINDOW - 1, 1, 9);
+        cr_assert_eq(fq_window_written(a.window), 300000, "the highest counts");
+        put(&a, 299990, WINDOW - 299990, 9);
         notified(&a);
         cr_assert_eq(fq_window_written(a.window), WINDOW);
-        cr_assert_eq(memcmp(a.map + AT + 100, a.bytes + 5, 300000), 0);
         cr_assert_eq(memcmp(a.map + AT, a.bytes + 1, 50), 0);
-        cr_assert_eq(a.map[AT + WINDOW - 1], a.bytes[9]);
+        cr_assert_eq(memcmp(a.map + AT + 50, a.bytes + 55, 299940), 0);
+        cr_assert_eq(memcmp(a.map + AT + 299990, a.bytes + 9, WINDOW - 299990), 0);
+        cr_assert_eq(a.map[AT - 1], 0);
+        cr_assert_eq(a.map[AT + WINDOW], 0);
         place_close(&a);
     }
 }
 
-Test(in_place, a_write_below_the_floor_breaks_the_connection_and_changes_nothing)
+Test(in_place, a_write_below_the_floor_or_after_a_gap_breaks_the_connection_and_changes_nothing)
 {
     static const struct {
         uint64_t offset;
         size_t length;
-    } wrong[] = {{0, 1}, {999, 1}, {0, 5000}, {999, 100000}, {500, 0}};
+    } wrong[] = {{0, 1}, {999, 1}, {0, 5000}, {999, 100000}, {500, 0}, {71001, 1}, {WINDOW - 1, 1}};
     FOR_BACKENDS(i)
     {
         for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++) {
@@ -192,6 +194,7 @@ Test(in_place, a_write_below_the_floor_breaks_the_connection_and_changes_nothing
                 cr_assert_eq(stats.refused_floor, 1);
             }
             cr_assert_eq(memcmp(a.map + AT, a.bytes, 71000), 0);
+            cr_assert_eq(a.map[AT + 71001] | a.map[AT + WINDOW - 1], 0);
             place_close(&a);
         }
     }
@@ -205,8 +208,8 @@ Test(in_place, nothing_after_a_notify_happens_before_its_owner_could_move_the_fl
         struct place a;
         place_open(&a, backends[i]);
         place_grant(&a);
-        for (size_t length = 10; length < 300000; length *= 5) {
-            uint64_t at = length; /* grows past the one before */
+        uint64_t at = 0;
+        for (size_t length = 10; length < 100000; at += 2 * length, length *= 5) {
             struct fq_op ops[2] = {write_of(&a, at, length, 0),
                                    write_of(&a, at + length, length, 1)};
             cr_assert_eq(fq_conn_post(a.p.c, ops, 2), 2);
@@ -216,12 +219,12 @@ Test(in_place, nothing_after_a_notify_happens_before_its_owner_could_move_the_fl
             notified(&a);
             cr_assert_eq(memcmp(a.map + AT + at + length, a.bytes + 1, length), 0);
         }
-        struct fq_op ops[2] = {write_of(&a, 800000, 60000, 0), write_of(&a, 800000, 60000, 1)};
+        struct fq_op ops[2] = {write_of(&a, at, 60000, 0), write_of(&a, at, 60000, 1)};
         cr_assert_eq(fq_conn_post(a.p.c, ops, 2), 2);
         notified(&a);
-        fq_window_set_floor(a.window, 860000);
+        fq_window_set_floor(a.window, at + 60000);
         cut_off(&a, FLASHQ_ERR_NOT_PERMITTED);
-        cr_assert_eq(memcmp(a.map + AT + 800000, a.bytes, 60000), 0);
+        cr_assert_eq(memcmp(a.map + AT + at, a.bytes, 60000), 0);
         place_close(&a);
     }
 }

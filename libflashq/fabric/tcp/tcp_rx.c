@@ -58,11 +58,13 @@ static struct fq_window *window_of(struct fq_tcp_conn *conn, const struct fq_tcp
                           (unsigned long long)frame->offset, (unsigned long long)window->bytes);
         return NULL;
     }
-    if (right == FQ_RIGHT_WRITE && frame->offset < window->floor && !fq_window_is_retired(window)) {
+    if (right == FQ_RIGHT_WRITE && !fq_window_may_begin(window, frame->offset)) {
         stats->refused_floor++;
         (void)fq_tcp_fail(conn, true, FLASHQ_ERR_NOT_PERMITTED,
-                          "a write at %llu of a window whose bytes below %llu were notified",
-                          (unsigned long long)frame->offset, (unsigned long long)window->floor);
+                          "a write at %llu of a window that is written from %llu on without a gap, "
+                          "up to %llu now",
+                          (unsigned long long)frame->offset, (unsigned long long)window->floor,
+                          (unsigned long long)window->written);
         return NULL;
     }
     return window;
