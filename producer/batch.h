@@ -48,6 +48,7 @@ struct fq_batch {
     size_t sent_capacity;
     uint64_t payload_bytes;
     int64_t created_us;         /* first record */
+    bool is_claimed;            /* the application writes into it: it stays `filling`, where it is */
     bool was_written;           /* on some connection */
     bool may_be_stored;         /* ... which ended before the answer */
     bool is_reported;           /* its records were reported already (acks none, or given up) */

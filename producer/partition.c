@@ -108,10 +108,24 @@ void fq_ppart_pause(struct fq_ppart *ppart)
                       (pause < RETRY_MOST_US ? pause : RETRY_MOST_US);
 }
 
+/* A batch that the application writes into stays: its records are reported, and the claim fails. */
+static void fail_claimed(struct fq_ppart *ppart, int code)
+{
+    struct fq_batch *batch = ppart->filling;
+    if (!batch->is_reported) {
+        fq_producer_batch_done(ppart->producer, batch, code, FLASHQ_PERSISTED_NO, -1, false, true);
+    }
+    ppart->producer->claim.code = code;
+}
+
 /* Fails everything that waits; what was written once may be stored. */
 void fq_ppart_fail_waiting(struct fq_ppart *ppart, int code)
 {
-    fq_ppart_close_batch(ppart);
+    if (ppart->filling && ppart->filling->is_claimed) {
+        fail_claimed(ppart, code);
+    } else {
+        fq_ppart_close_batch(ppart);
+    }
     while (!fq_chain_is_empty(&ppart->waiting)) {
         struct fq_batch *batch = fq_chain_item(ppart->waiting.next, struct fq_batch, node);
         fq_chain_remove(&batch->node);
@@ -149,7 +163,8 @@ static struct fq_batch *next_batch(struct fq_ppart *ppart, int64_t now_us)
 {
     struct fq_producer *producer = ppart->producer;
     struct fq_batch *batch = ppart->filling;
-    if (fq_chain_is_empty(&ppart->waiting) && batch) {
+    if (fq_chain_is_empty(&ppart->waiting) && batch && !batch->is_claimed &&
+        batch->builder.records_count > 0) {
         struct fq_batching_question question = {
             .batch_bytes = batch->builder.used, .in_flight = ppart->in_flight_count,
             .max_in_flight = ppart->max_in_flight, .age_us = now_us - batch->created_us,
@@ -288,7 +303,8 @@ int64_t fq_ppart_next_deadline_us(const struct fq_ppart *ppart)
         ppart->ring->state == FQ_RING_CLOSED) {
         return ppart->ring->retry_us;
     }
-    if (ppart->state == FQ_PPART_OPEN && ppart->filling && ppart->in_flight_count == 0) {
+    if (ppart->state == FQ_PPART_OPEN && ppart->filling && !ppart->filling->is_claimed &&
+        ppart->in_flight_count == 0) {
         return ppart->filling->created_us + ppart->producer->engine->config.linger_ms * 1000;
     }
     return INT64_MAX;
@@ -565,7 +581,8 @@ int64_t fq_ppart_expire(struct fq_ppart *ppart, int64_t now_us)
         fq_producer_batch_done(producer, batch, FLASHQ_ERR_TIMED_OUT, FLASHQ_PERSISTED_MAYBE, -1,
                                false, true);
     }
-    if (fq_chain_is_empty(&ppart->waiting) && ppart->filling &&
+    bool is_claimed = ppart->filling && ppart->filling->is_claimed; /* its time comes afterwards */
+    if (fq_chain_is_empty(&ppart->waiting) && ppart->filling && !is_claimed &&
         ppart->filling->created_us + span <= now_us) {
         fq_ppart_close_batch(ppart);
     }
@@ -580,5 +597,5 @@ int64_t fq_ppart_expire(struct fq_ppart *ppart, int64_t now_us)
                                batch->was_written ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1,
                                false, false);
     }
-    return ppart->filling ? ppart->filling->created_us + span : INT64_MAX;
+    return ppart->filling && !is_claimed ? ppart->filling->created_us + span : INT64_MAX;
 }

@@ -16,6 +16,7 @@
 #include "client/admin.h"
 #include "client/link.h"
 #include "conf/units.h"
+#include "producer/claim.h"
 
 #define REFRESH_PAUSE_US 100000
 #define EXPIRE_PAUSE_US 10000
@@ -163,7 +164,11 @@ static bool before_sleep(struct fq_member *member)
 
 static bool is_busy(struct fq_member *member)
 {
-    return !fq_chain_is_empty(&producer_of(member)->outstanding);
+    struct fq_producer *producer = producer_of(member);
+    if (fq_claim_is_open(producer)) {
+        (void)fq_claim_abort(producer); /* the client is closing */
+    }
+    return !fq_chain_is_empty(&producer->outstanding);
 }
 
 /* ---- batches that are done ------------------------------------------------------------------ */
@@ -276,6 +281,9 @@ static int64_t destroy(struct fq_member *member)
     struct fq_producer *producer = producer_of(member);
     int64_t undelivered = 0;
     fq_metadata_cancel(producer->engine, producer);
+    if (fq_claim_is_open(producer)) {
+        (void)fq_claim_abort(producer);
+    }
     for (int32_t i = 0; i < producer->pparts_count; i++) {
         fq_ppart_take_back(&producer->pparts[i]);
     }
@@ -388,6 +396,9 @@ static bool is_flushed(void *context)
 int fq_producer_flush(struct fq_producer *producer, int64_t deadline_us)
 {
     struct flushing flushing = {.producer = producer, .to_id = producer->last_batch_id};
+    if (fq_claim_is_open(producer)) {
+        return fq_claim_busy(producer);
+    }
     producer->hurry_to_id = producer->last_batch_id;
     return fq_member_wait(producer->engine, &producer->member, deadline_us, is_flushed, &flushing);
 }
@@ -416,6 +427,9 @@ int fq_producer_poll(struct fq_producer *producer, flashq_report *reports, size_
 
 int64_t fq_producer_close(struct fq_producer *producer, int64_t deadline_us)
 {
+    if (fq_claim_is_open(producer)) {
+        (void)fq_claim_abort(producer);
+    }
     (void)fq_producer_flush(producer, deadline_us);
     fq_member_quiesce(producer->engine, &producer->member);
     return destroy(&producer->member);

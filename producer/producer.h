@@ -13,6 +13,17 @@
 #include "producer/pool.h"
 #include "producer/reports.h"
 
+/* The record being built by the application: claim.c. */
+struct fq_claim {
+    struct fq_batch *batch;       /* NULL: none */
+    struct fq_batch_claim place;  /* in it */
+    uint8_t *memory;              /* what `place` counts from, where the application writes */
+    struct fq_mapping mapping;    /* of a connection that ended meanwhile; `memory` lies there */
+    void *user;
+    uint64_t other_bytes;         /* key and headers */
+    int code;                     /* why it cannot be committed any more */
+};
+
 struct fq_producer {
     struct fq_member member;
     struct fq_engine *engine;
@@ -27,6 +38,7 @@ struct fq_producer {
     int32_t sticky;               /* the partition of records without a key */
     bool sticky_is_new;           /* chosen, nothing put in yet */
 
+    struct fq_claim claim;
     struct fq_pool pool;
     struct fq_batch_compressor compressor;
     struct fq_chain outstanding;  /* batches, by id */
@@ -55,6 +67,9 @@ int fq_producer_open(struct fq_engine *engine, const char *topic, int64_t deadli
 int64_t fq_producer_close(struct fq_producer *producer, int64_t deadline_us);
 
 int fq_producer_send(struct fq_producer *producer, const flashq_record *record, int timeout_ms);
+/* How many were taken: fewer than `count` with the reason in last_error, or that alone if none was. */
+int64_t fq_producer_sendv(struct fq_producer *producer, const flashq_record *records, size_t count,
+                          int timeout_ms);
 int fq_producer_send_sync(struct fq_producer *producer, const flashq_record *record, int timeout_ms,
                           flashq_report *ret_report);
 int fq_producer_flush(struct fq_producer *producer, int64_t deadline_us);

@@ -11,15 +11,16 @@
  */
 #include "producer/send.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "producer/claim.h"
 
 #define DRIVE_EVERY_SENDS 64
 #define HEADERS_ON_STACK 16
+#define PUMP_EVERY_RECORDS 32
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
@@ -74,9 +75,9 @@ static int check_timestamp(struct fq_producer *producer, int64_t timestamp_ms, i
     return 0;
 }
 
-/* Sets *ret_bytes to what counts against message.max.bytes: key, value and headers. */
-static int check(struct fq_producer *producer, const flashq_record *record, int64_t now_ms,
-                 uint64_t *ret_bytes)
+/* Sets *ret_bytes to what counts against message.max.bytes: key, value (of value_length) and headers. */
+static int check(struct fq_producer *producer, const flashq_record *record, size_t value_length,
+                 int64_t now_ms, uint64_t *ret_bytes)
 {
     uint64_t headers;
     if (!record || record->struct_bytes < sizeof *record) {
@@ -91,11 +92,11 @@ static int check(struct fq_producer *producer, const flashq_record *record, int6
         return code;
     }
     uint64_t limit = (uint64_t)producer->message_max_bytes;
-    if (record->key_length > limit || record->value_length > limit || headers > limit ||
-        record->key_length + record->value_length + headers > limit) {
+    if (record->key_length > limit || value_length > limit || headers > limit ||
+        record->key_length + value_length + headers > limit) {
         char text[160];
         (void)snprintf(text, sizeof text, "a record of %llu bytes exceeds message.max.bytes (%llu)",
-                       (unsigned long long)record->key_length + record->value_length + headers,
+                       (unsigned long long)record->key_length + value_length + headers,
                        (unsigned long long)limit);
         return refuse(producer, FLASHQ_ERR_TOO_LARGE, text);
     }
@@ -103,7 +104,7 @@ static int check(struct fq_producer *producer, const flashq_record *record, int6
     if (code != 0) {
         return code;
     }
-    *ret_bytes = record->key_length + record->value_length + headers;
+    *ret_bytes = record->key_length + value_length + headers;
     return 0;
 }
 
@@ -185,16 +186,17 @@ static int room_for_sent(struct fq_batch *batch)
 
 /* ---- appending ------------------------------------------------------------------------------ */
 
-static int try_append(struct fq_ppart *ppart, const struct fq_record_in *in)
+/* Into the batch being filled, or a new one; with `claim` only as far as its value. */
+static int try_append(struct fq_ppart *ppart, const struct fq_record_in *in,
+                      struct fq_batch_claim *claim)
 {
     for (int turn = 0; turn < 2; turn++) {
         struct fq_batch *batch = ppart->filling;
         if (batch) {
             int code = room_for_sent(batch);
             if (code == 0) {
-                code = batch->builder.records_count < FQ_LIMIT_BATCH_RECORDS
-                           ? fq_batch_builder_append(&batch->builder, in)
-                           : FLASHQ_ERR_TOO_LARGE;
+                code = claim ? fq_batch_builder_claim(&batch->builder, in, claim)
+                             : fq_batch_builder_append(&batch->builder, in);
             }
             if (code != FLASHQ_ERR_TOO_LARGE) {
                 return code;
@@ -241,30 +243,29 @@ static int wait_for_memory(struct fq_producer *producer, int64_t deadline_us)
 }
 
 /* Appends, waiting for memory if need be. The partition is chosen anew after a wait. */
-static int append(struct fq_producer *producer, const flashq_record *record,
-                  const struct fq_record_in *in, int timeout_ms, struct fq_ppart **ret)
+static int append(struct fq_outgoing *out, struct fq_batch_claim *claim)
 {
-    int64_t deadline_us = -1; /* the clock is read when it has to wait, not before */
+    struct fq_producer *producer = out->producer;
     for (;;) {
         struct fq_ppart *ppart;
-        int code = fq_producer_choose(producer, record, &ppart);
+        if (fq_claim_is_open(producer)) { /* by another thread, perhaps while this one waited */
+            return fq_claim_busy(producer);
+        }
+        int code = fq_producer_choose(producer, out->record, &ppart);
         if (code != 0) {
             return code;
         }
         if (ppart->state == FQ_PPART_DEAD) {
             return refuse(producer, ppart->dead_code, NULL);
         }
-        code = try_append(ppart, in);
+        code = try_append(ppart, &out->in, claim);
         if (code == 0) {
-            *ret = ppart;
+            out->ppart = ppart;
         }
         if (code != FLASHQ_ERR_AGAIN) {
             return code;
         }
-        if (deadline_us < 0) {
-            deadline_us = fq_engine_deadline_us(producer->engine, timeout_ms);
-        }
-        code = wait_for_memory(producer, deadline_us);
+        code = wait_for_memory(producer, fq_outgoing_deadline_us(out));
         if (code != 0) {
             return code;
         }
@@ -281,7 +282,7 @@ static int64_t pump_time_us(const struct fq_ppart *ppart)
 
 /* Sends what is due. Everything else of the client gets its turn once in so many records, and once in a
  * millisecond at least while records come. */
-static void after_append(struct fq_producer *producer, struct fq_ppart *ppart, int64_t now_ms)
+void fq_producer_after_append(struct fq_producer *producer, struct fq_ppart *ppart, int64_t now_ms)
 {
     if (ppart->ring) {
         (void)fq_ring_take_acks(ppart->ring);
@@ -294,13 +295,21 @@ static void after_append(struct fq_producer *producer, struct fq_ppart *ppart, i
     }
 }
 
-static int queue_record(struct fq_producer *producer, const flashq_record *record, int timeout_ms,
-                        struct fq_sync *sync)
+int64_t fq_outgoing_deadline_us(struct fq_outgoing *out)
+{
+    if (out->deadline_us == 0) { /* the clock is read when it has to wait, not before */
+        out->deadline_us = fq_engine_deadline_us(out->producer->engine, out->timeout_ms);
+    }
+    return out->deadline_us;
+}
+
+/* Checks the record and appends it, or claims room for it. */
+int fq_outgoing_queue(struct fq_outgoing *out, const flashq_record *record, size_t value_length,
+                      struct fq_batch_claim *claim)
 {
     struct fq_header on_stack[HEADERS_ON_STACK], *headers = on_stack;
-    uint64_t bytes;
-    int64_t now_ms = fq_wall_ms();
-    int code = check(producer, record, now_ms, &bytes);
+    struct fq_producer *producer = out->producer;
+    int code = check(producer, record, value_length, out->now_ms, &out->bytes);
     if (code != 0) {
         return code;
     }
@@ -315,37 +324,73 @@ static int queue_record(struct fq_producer *producer, const flashq_record *recor
         headers[i].name = slice(from->name, from->name_length ? from->name_length : strlen(from->name));
         headers[i].value = slice(from->value, from->value_length);
     }
-    struct fq_record_in in = {
-        .timestamp_ms = record->timestamp_ms == FLASHQ_TIMESTAMP_NOW ? now_ms : record->timestamp_ms,
-        .key = slice(record->key, record->key_length),
-        .value = slice(record->value, record->value_length),
-        .headers = headers, .headers_count = record->headers_count};
-    struct fq_ppart *ppart = NULL;
-    code = append(producer, record, &in, timeout_ms, &ppart);
+    bool is_now = record->timestamp_ms == FLASHQ_TIMESTAMP_NOW;
+    out->record = record;
+    out->in = (struct fq_record_in){.timestamp_ms = is_now ? out->now_ms : record->timestamp_ms,
+                                    .key = slice(record->key, record->key_length),
+                                    .value = slice(claim ? "" : record->value, value_length),
+                                    .headers = headers, .headers_count = record->headers_count};
+    code = append(out, claim);
     if (headers != on_stack) {
         free(headers);
     }
-    if (code != 0) {
-        return code;
-    }
-    assert(ppart && ppart->filling);
-    struct fq_batch *batch = ppart->filling;
+    return code;
+}
+
+void fq_producer_count_record(struct fq_producer *producer, struct fq_batch *batch, void *user,
+                              int64_t timestamp_ms, uint64_t bytes)
+{
     int32_t index = batch->builder.records_count - 1;
-    batch->sent[index] = (struct fq_sent){.user = record->user, .timestamp_ms = in.timestamp_ms};
+    batch->sent[index] = (struct fq_sent){.user = user, .timestamp_ms = timestamp_ms};
     batch->payload_bytes += bytes;
     producer->stats.records_sent++;
     producer->stats.bytes_sent += bytes;
-    if (sync) {
-        sync->index = index;
-        fq_chain_append(&batch->syncs, &sync->node);
+}
+
+static int queue_record(struct fq_outgoing *out, const flashq_record *record)
+{
+    int code = fq_outgoing_queue(out, record, record ? record->value_length : 0, NULL);
+    if (code == 0) {
+        fq_producer_count_record(out->producer, out->ppart->filling, record->user,
+                                 out->in.timestamp_ms, out->bytes);
     }
-    after_append(producer, ppart, now_ms);
-    return 0;
+    return code;
 }
 
 int fq_producer_send(struct fq_producer *producer, const flashq_record *record, int timeout_ms)
 {
-    return queue_record(producer, record, timeout_ms, NULL);
+    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_ms(), .timeout_ms = timeout_ms};
+    int code = queue_record(&out, record);
+    if (code == 0) {
+        fq_producer_after_append(producer, out.ppart, out.now_ms);
+    }
+    return code;
+}
+
+/* What is in a batch when it goes is decided between records, as with single sends, but less often. */
+int64_t fq_producer_sendv(struct fq_producer *producer, const flashq_record *records, size_t count,
+                          int timeout_ms)
+{
+    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_ms(), .timeout_ms = timeout_ms};
+    size_t stride = records ? records->struct_bytes : 0, taken = 0;
+    int code = 0;
+    struct fq_ppart *last = NULL;
+    while (taken < count) {
+        const char *at = (const char *)records + taken * stride;
+        code = queue_record(&out, (const flashq_record *)(const void *)at);
+        if (code != 0) {
+            break;
+        }
+        taken++;
+        if (last && (last != out.ppart || taken % PUMP_EVERY_RECORDS == 0)) {
+            (void)fq_ppart_pump(last, pump_time_us(last));
+        }
+        last = out.ppart;
+    }
+    if (last) {
+        fq_producer_after_append(producer, last, out.now_ms);
+    }
+    return taken > 0 || count == 0 ? (int64_t)taken : code;
 }
 
 static bool sync_is_done(void *context)
@@ -359,10 +404,15 @@ int fq_producer_send_sync(struct fq_producer *producer, const flashq_record *rec
     struct fq_sync sync = {.is_done = false};
     int64_t deadline_us = fq_engine_deadline_us(producer->engine, timeout_ms);
     fq_chain_init(&sync.node);
-    int code = queue_record(producer, record, timeout_ms, &sync);
+    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_ms(),
+                              .deadline_us = deadline_us};
+    int code = queue_record(&out, record);
     if (code != 0) {
         return code;
     }
+    sync.index = out.ppart->filling->builder.records_count - 1;
+    fq_chain_append(&out.ppart->filling->syncs, &sync.node);
+    fq_producer_after_append(producer, out.ppart, out.now_ms);
     producer->engine->active_us = fq_mono_us(); /* an answer will come: worth spinning for */
     code = sync.is_done ? 0
                         : fq_member_wait(producer->engine, &producer->member, deadline_us,

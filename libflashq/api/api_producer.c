@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "api/api.h"
+#include "producer/claim.h"
 
 int flashq_producer_open(flashq_client *client, const char *topic, int timeout_ms,
                          flashq_producer **ret_producer, char *errtext, size_t errtext_bytes)
@@ -65,6 +66,62 @@ int flashq_send_sync(flashq_producer *handle, const flashq_record *record, int t
         return code;
     }
     code = fq_producer_send_sync(producer, record, timeout_ms, ret_report);
+    fq_api_leave_member(producer->engine, &producer->member);
+    return code;
+}
+
+int64_t flashq_sendv(flashq_producer *handle, const flashq_record *records, size_t count,
+                     int timeout_ms)
+{
+    struct fq_producer *producer = fq_api_producer(handle);
+    int code = producer && (records || count == 0)
+                   ? fq_api_enter_member(producer->engine, &producer->member)
+                   : FLASHQ_ERR_INVALID;
+    if (code != 0) {
+        return code;
+    }
+    int64_t taken = fq_producer_sendv(producer, records, count, timeout_ms);
+    fq_api_leave_member(producer->engine, &producer->member);
+    return taken;
+}
+
+int flashq_claim(flashq_producer *handle, const flashq_record *record, size_t value_bytes,
+                 int timeout_ms, void **ret_value)
+{
+    struct fq_producer *producer = fq_api_producer(handle);
+    int code = producer && ret_value && record && !record->value
+                   ? fq_api_enter_member(producer->engine, &producer->member)
+                   : FLASHQ_ERR_INVALID;
+    if (code != 0) {
+        return code;
+    }
+    code = fq_claim_begin(producer, record, value_bytes, timeout_ms, ret_value);
+    fq_api_leave_member(producer->engine, &producer->member);
+    return code;
+}
+
+int flashq_commit(flashq_producer *handle, size_t length)
+{
+    struct fq_producer *producer = fq_api_producer(handle);
+    int code = producer ? fq_api_enter_member(producer->engine, &producer->member)
+                        : FLASHQ_ERR_INVALID;
+    if (code != 0) {
+        return code;
+    }
+    code = fq_claim_commit(producer, length);
+    fq_api_leave_member(producer->engine, &producer->member);
+    return code;
+}
+
+int flashq_abort(flashq_producer *handle)
+{
+    struct fq_producer *producer = fq_api_producer(handle);
+    int code = producer ? fq_api_enter_member(producer->engine, &producer->member)
+                        : FLASHQ_ERR_INVALID;
+    if (code != 0) {
+        return code;
+    }
+    code = fq_claim_abort(producer);
     fq_api_leave_member(producer->engine, &producer->member);
     return code;
 }

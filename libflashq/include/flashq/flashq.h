@@ -153,6 +153,31 @@ FLASHQ_API int flashq_send(flashq_producer *producer, const flashq_record *recor
  * flashq_producer_poll). */
 FLASHQ_API int flashq_send_sync(flashq_producer *producer, const flashq_record *record,
                                 int timeout_ms, flashq_report *ret_report);
+/* `count` records in one call: as many times flashq_send, but the lock is taken and the clock read once, and
+ * they travel together. Returns how many were taken, from the first on: all of them, or fewer, and why the
+ * next was not is in flashq_producer_last_error (what flashq_send says of it); if the first was not, that
+ * code itself. timeout_ms bounds the whole call. */
+FLASHQ_API int64_t flashq_sendv(flashq_producer *producer, const flashq_record *records, size_t count,
+                                int timeout_ms);
+
+/* Building a value where it stays. flashq_claim lends *ret_value, memory for up to value_bytes in the record's
+ * final place: over shared memory in the broker's ring itself, elsewhere in the batch. Write the value there,
+ * then flashq_commit with its length; flashq_abort gives it up. record->value is NULL (the value cannot be
+ * null); everything else of the record holds, and is copied. Refused as flashq_send refuses, the size being
+ * that of value_bytes; it waits for room in the queue likewise.
+ *   One claim at a time per producer: until its end flashq_send, _send_sync, _sendv, _claim and flashq_flush
+ * on that producer, from any thread, return FLASHQ_ERR_BUSY at once. The records that share its batch
+ * wait too, and over shared memory whatever this client has for the same broker: fill it and commit.
+ *   The memory is valid until commit, abort or close, whatever becomes of connection and broker. After a fork
+ * the child must not write there. flashq_commit: the record is in the queue, as after flashq_send. INVALID: there is
+ * no claim, or length > value_bytes (the claim stays open); any other error ends the claim, and the
+ * record was never in the queue (UNKNOWN_TOPIC_ID: the topic is gone). Closing the producer aborts. */
+FLASHQ_API int flashq_claim(flashq_producer *producer, const flashq_record *record,
+                            size_t value_bytes, int timeout_ms, void **ret_value);
+FLASHQ_API int flashq_commit(flashq_producer *producer, size_t length);
+/* 0, or INVALID: there is no claim. */
+FLASHQ_API int flashq_abort(flashq_producer *producer);
+
 /* Waits until everything sent so far is acknowledged or failed; FLASHQ_ERR_TIMED_OUT otherwise.
  * 0 even if records failed: see reports and stats. */
 FLASHQ_API int flashq_flush(flashq_producer *producer, int timeout_ms);
