@@ -1,104 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a bench prints, for people and as JSON; and where CPU time went. */
+/* What a bench prints, for people and as JSON. Fields of the document are only ever added. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include "tools/bench.h"
+
+#define TEXT_OF(number) #number
+#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+#define FLASHQ_VERSION_TEXT VERSION_TEXT(FLASHQ_VERSION_MAJOR, FLASHQ_VERSION_MINOR, FLASHQ_VERSION_PATCH)
 
 static const char *const kinds[] = {"pub", "sub", "pull", "e2e"};
 
 json_t *fq_json_real(double value)
 {
     return isfinite(value) && value >= 0 ? json_real(value) : json_null();
-}
-
-/* ---- CPU time ------------------------------------------------------------------------------ */
-
-int64_t fq_bench_cpu_us(void)
-{
-    struct rusage usage;
-    if (getrusage(RUSAGE_SELF, &usage) != 0) {
-        return -1;
-    }
-    return (int64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
-           usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
-}
-
-static bool is_broker(const char *pid)
-{
-    char path[300], name[32] = "";
-    (void)snprintf(path, sizeof path, "/proc/%s/comm", pid);
-    FILE *file = fopen(path, "re");
-    bool is_it = file && fgets(name, sizeof name, file) && strncmp(name, "flashqd", 7) == 0;
-    if (file) {
-        (void)fclose(file);
-    }
-    return is_it;
-}
-
-static bool is_on_this_host(struct fq_cli *cli)
-{
-    static const char *const local[] = {"shm:", "tcp:127.", "tcp:localhost", "tcp:[::1]"};
-    char endpoint[300];
-    if (flashq_client_endpoint(cli->client, endpoint, sizeof endpoint) != 0) {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
-        if (strncmp(endpoint, local[i], strlen(local[i])) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The broker's process, if it runs here; 0: not known. */
-static long find_broker(struct fq_cli *cli)
-{
-    flashq_counter *counters = NULL;
-    size_t count = 0;
-    long pid = 0;
-    char text[24];
-    if (!is_on_this_host(cli) || flashq_cluster_counters(cli->client, cli->timeout_ms, &counters,
-                                                         &count, NULL, 0) != 0) {
-        return 0;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(counters[i].name, "process.pid") == 0) {
-            pid = (long)counters[i].value;
-        }
-    }
-    flashq_free(counters);
-    (void)snprintf(text, sizeof text, "%ld", pid);
-    return pid > 0 && is_broker(text) ? pid : 0;
-}
-
-int64_t fq_bench_broker_cpu_us(struct fq_cli *cli)
-{
-    long pid = find_broker(cli);
-    char path[64], line[1024] = "";
-    (void)snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = pid > 0 ? fopen(path, "re") : NULL;
-    bool is_read = file && fgets(line, sizeof line, file);
-    if (file) {
-        (void)fclose(file);
-    }
-    /* after the name in brackets: state and 10 numbers, then utime and stime in ticks */
-    const char *at = is_read ? strrchr(line, ')') : NULL;
-    for (int field = 0; at && field < 12; field++) {
-        at = strchr(at + 1, ' ');
-    }
-    if (!at) {
-        return -1;
-    }
-    char *end;
-    unsigned long long user = strtoull(at, &end, 10), system = strtoull(end, NULL, 10);
-    return (int64_t)((user + system) * 1000000ull / (unsigned long long)sysconf(_SC_CLK_TCK));
 }
 
 /* ---- printing ------------------------------------------------------------------------------ */
@@ -152,6 +71,66 @@ static const char *latency_from(const struct fq_bench *bench)
     }
 }
 
+static bool is_open_loop(const struct fq_bench *bench)
+{
+    return bench->rate > 0 && (bench->kind == FQ_BENCH_PUB || bench->kind == FQ_BENCH_E2E);
+}
+
+static const char *mode_of(const struct fq_bench *bench)
+{
+    const char *mode = bench->kind == FQ_BENCH_PUB ? NULL
+                                                   : flashq_config_get(bench->cli->config, "fetch.mode");
+    return mode ? mode : "pull";
+}
+
+static json_t *verified_json(const struct fq_bench *bench, const struct fq_verify_counts *v)
+{
+    return bench->is_verify ? json_pack("{s:I, s:I, s:I, s:I, s:I}", "records", (json_int_t)v->records,
+                                        "missing", (json_int_t)v->missing, "duplicates",
+                                        (json_int_t)v->duplicates, "reordered",
+                                        (json_int_t)v->reordered, "corrupt", (json_int_t)v->corrupt)
+                            : json_null();
+}
+
+static double rate_of(const struct fq_bench_worker *worker)
+{
+    double seconds = (double)(worker->ended_ns - worker->began_ns) / 1e9;
+    return seconds > 0 ? (double)worker->records / seconds : 0;
+}
+
+static json_t *client_json(const struct fq_bench *bench, const struct fq_bench_worker *worker)
+{
+    json_t *object = json_pack("{s:I, s:I, s:o, s:o}", "msgs", (json_int_t)worker->records, "errors",
+                               (json_int_t)worker->errors, "msgs_per_s",
+                               fq_json_real(rate_of(worker)), "latency_us",
+                               latency_json(&worker->latency));
+    (void)json_object_set_new(object, "verified", verified_json(bench, &worker->verified));
+    return object;
+}
+
+static json_t *clients_json(const struct fq_bench *bench, const struct fq_bench_result *r)
+{
+    json_t *array = json_array();
+    for (int64_t i = 0; i < r->workers_count; i++) {
+        (void)json_array_append_new(array, client_json(bench, &r->workers[i]));
+    }
+    return array;
+}
+
+/* How it was asked for, beyond what the first fields say. */
+static void add_settings(json_t *document, const struct fq_bench *bench)
+{
+    (void)json_object_set_new(document, "loop", json_string(is_open_loop(bench) ? "open" : "closed"));
+    (void)json_object_set_new(document, "partitions", json_integer((json_int_t)bench->partitions));
+    (void)json_object_set_new(document, "warmup",
+                              json_pack("{s:I, s:I}", "msgs", (json_int_t)bench->warmup_msgs, "ms",
+                                        (json_int_t)bench->warmup_ms));
+    (void)json_object_set_new(document, "mode", bench->kind == FQ_BENCH_PUB
+                                                    ? json_null()
+                                                    : json_string(mode_of(bench)));
+    (void)json_object_set_new(document, "prefetch", json_boolean(!bench->is_single));
+}
+
 static void print_json(const struct fq_bench *bench, const struct fq_bench_result *r)
 {
     struct fq_cli *cli = bench->cli;
@@ -185,8 +164,11 @@ static void print_json(const struct fq_bench *bench, const struct fq_bench_resul
     (void)json_object_set_new(document, "memcpy_gb_per_s", fq_json_real(r->memcpy_gb_per_s));
     (void)json_object_set_new(document, "command", json_string(command));
     (void)json_object_set_new(document, "versions",
-                              json_pack("{s:s, s:s}", "libflashq", flashq_version(), "kernel",
-                                        host.release));
+                              json_pack("{s:s, s:s, s:s}", "flashq", FLASHQ_VERSION_TEXT, "libflashq",
+                                        flashq_version(), "kernel", host.release));
+    add_settings(document, bench);
+    (void)json_object_set_new(document, "verified", verified_json(bench, &r->verified));
+    (void)json_object_set_new(document, "per_client", clients_json(bench, r));
     fq_cli_print_json(cli, document);
     free(command);
 }
@@ -214,23 +196,47 @@ static void print_cpu(struct fq_buf *out, const char *name, double percent)
     }
 }
 
+static void print_clients(struct fq_buf *out, const struct fq_bench_result *r)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    for (int64_t i = 0; i < r->workers_count; i++) {
+        uint64_t p99 = fq_histogram_percentile(&r->workers[i].latency, 99);
+        least = p99 < least ? p99 : least;
+        most = p99 > most ? p99 : most;
+    }
+    fq_buf_printf(out, "clients        slowest %.0f, fastest %.0f msgs/s; p99 from %.1f to %.1f us\n",
+                  r->client_min, r->client_max, (double)least / 1e3, (double)most / 1e3);
+}
+
+static void print_verified(struct fq_buf *out, const struct fq_verify_counts *v)
+{
+    fq_buf_printf(out, "verified       %" PRIu64 " records: %" PRIu64 " missing, %" PRIu64
+                       " duplicates, %" PRIu64 " out of order, %" PRIu64 " not as they were sent\n",
+                  v->records, v->missing, v->duplicates, v->reordered, v->corrupt);
+}
+
 static void print_table(const struct fq_bench *bench, const struct fq_bench_result *r)
 {
     struct fq_buf *out = &bench->cli->out.buf;
     char *command = command_line(bench->cli);
+    struct utsname host = {0};
     double seconds = r->seconds > 0 ? r->seconds : 1;
+    (void)uname(&host);
     fq_buf_printf(out, "%s %s: %" PRIu64 " records of %" PRIu64 " bytes in %.3f s, %" PRId64
                        " client%s, %" PRIu64 " errors\n",
                   kinds[bench->kind], bench->topic, r->records, bench->size, r->seconds,
                   bench->clients, bench->clients == 1 ? "" : "s", r->errors);
     fq_buf_printf(out, "throughput     %.0f msgs/s  %.1f MB/s", (double)r->records / seconds,
                   (double)r->bytes / seconds / 1e6);
-    if (bench->clients > 1) {
-        fq_buf_printf(out, "  (slowest client %.0f, fastest %.0f msgs/s)", r->client_min,
-                      r->client_max);
+    fq_buf_printf(out, "  (%s loop%s)\n", is_open_loop(bench) ? "open" : "closed",
+                  bench->warmup_ms > 0 || bench->warmup_msgs > 0 ? ", after a warm-up" : "");
+    if (r->workers_count > 1) {
+        print_clients(out, r);
     }
-    fq_buf_add_byte(out, '\n');
     print_latency(out, bench, &r->latency);
+    if (bench->is_verify) {
+        print_verified(out, &r->verified);
+    }
     if (r->batches > 0) {
         fq_buf_printf(out, "batches        %" PRIu64 " of %.0f bytes on average\n", r->batches,
                       (double)r->batch_bytes / (double)r->batches);
@@ -240,9 +246,8 @@ static void print_table(const struct fq_bench *bench, const struct fq_bench_resu
     print_cpu(out, "broker", r->broker_cpu);
     fq_buf_printf(out, "\nmemcpy         %.2f GB/s into prepared shared memory, same record size\n",
                   r->memcpy_gb_per_s);
-    fq_buf_printf(out, "command        %s\nversions       flashq %d.%d.%d, libflashq %s\n", command,
-                  FLASHQ_VERSION_MAJOR, FLASHQ_VERSION_MINOR, FLASHQ_VERSION_PATCH,
-                  flashq_version());
+    fq_buf_printf(out, "command        %s\nversions       flashq %s, libflashq %s, Linux %s\n", command,
+                  FLASHQ_VERSION_TEXT, flashq_version(), host.release);
     free(command);
 }
 

@@ -16,7 +16,7 @@ static unsigned bucket_of(uint64_t value)
     return (unsigned)(((uint64_t)shift << FQ_HISTOGRAM_SUB_BITS) + (value >> shift));
 }
 
-static uint64_t top_of(unsigned bucket)
+uint64_t fq_histogram_bucket_top(unsigned bucket)
 {
     if (bucket < SUB_COUNT) {
         return bucket;
@@ -24,6 +24,11 @@ static uint64_t top_of(unsigned bucket)
     unsigned shift = (bucket >> FQ_HISTOGRAM_SUB_BITS) - 1;
     uint64_t base = bucket - ((uint64_t)shift << FQ_HISTOGRAM_SUB_BITS);
     return ((base + 1) << shift) - 1; /* the last bucket's wraps to UINT64_MAX, as it should */
+}
+
+uint64_t fq_histogram_bucket_low(unsigned bucket)
+{
+    return bucket == 0 ? 0 : fq_histogram_bucket_top(bucket - 1) + 1;
 }
 
 void fq_histogram_clear(struct fq_histogram *histogram)
@@ -60,7 +65,7 @@ uint64_t fq_histogram_percentile(const struct fq_histogram *histogram, double pe
     for (unsigned i = 0; i < FQ_HISTOGRAM_BUCKETS && histogram->count > 0; i++) {
         seen += histogram->counts[i];
         if (seen > 0 && (double)seen >= wanted) {
-            uint64_t top = top_of(i);
+            uint64_t top = fq_histogram_bucket_top(i);
             return top < histogram->max ? top : histogram->max;
         }
     }

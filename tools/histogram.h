@@ -7,6 +7,7 @@
 #define FQ_TOOLS_HISTOGRAM_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #define FQ_HISTOGRAM_SUB_BITS 7
 #define FQ_HISTOGRAM_BUCKETS ((65 - FQ_HISTOGRAM_SUB_BITS) << FQ_HISTOGRAM_SUB_BITS)
@@ -24,5 +25,12 @@ void fq_histogram_add(struct fq_histogram *histogram, const struct fq_histogram 
  * empty. */
 uint64_t fq_histogram_percentile(const struct fq_histogram *histogram, double percent);
 double fq_histogram_mean(const struct fq_histogram *histogram);
+
+/* The values that a bucket counts, both ends included. */
+uint64_t fq_histogram_bucket_low(unsigned bucket);
+uint64_t fq_histogram_bucket_top(unsigned bucket);
+
+/* histogram_hdr.c: as HdrHistogram's percentile distributions, values divided by `unit` (1000: in us). */
+void fq_histogram_write_hdr(const struct fq_histogram *histogram, double unit, FILE *file);
 
 #endif
