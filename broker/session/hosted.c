@@ -499,6 +499,19 @@ int fq_hosted_trim(struct fq_hosted *hosted, int64_t before_offset, struct fq_er
     return code;
 }
 
+int fq_hosted_truncate(struct fq_hosted *hosted, int64_t offset, struct fq_err *err)
+{
+    int64_t end = fq_log_end(fq_partition_log(hosted->partition));
+    int code = fq_partition_truncate(hosted->partition, offset, err);
+    if (fq_log_end(fq_partition_log(hosted->partition)) != end) {
+        hosted->high_watermark = fq_partition_high_watermark(hosted->partition);
+        publish_gauges(hosted);
+        tell(hosted, FQ_HOSTED_TRUNCATED);
+        become_restless(hosted);
+    }
+    return code;
+}
+
 /* ---- off the path --------------------------------------------------------------------------- */
 
 static unsigned apply_retention(struct fq_hosted *hosted)

@@ -68,6 +68,7 @@ enum fq_hosted_event {
     FQ_HOSTED_ADVANCED, /* the high watermark rose */
     FQ_HOSTED_OFFLINE,  /* `offline` was set */
     FQ_HOSTED_TRIMMED,  /* the log start rose: segments below it are to be given back */
+    FQ_HOSTED_TRUNCATED, /* the end fell */
     FQ_HOSTED_REMOVED   /* about to be closed and freed: let go of it */
 };
 
@@ -154,5 +155,7 @@ int64_t fq_hosted_next_deadline_us(const struct fq_hosted_table *table);
 
 /* Trims and tells FQ_HOSTED_TRIMMED. */
 int fq_hosted_trim(struct fq_hosted *hosted, int64_t before_offset, struct fq_err *err);
+/* Drops everything at and above the offset, and tells FQ_HOSTED_TRUNCATED. */
+int fq_hosted_truncate(struct fq_hosted *hosted, int64_t offset, struct fq_err *err);
 
 #endif

@@ -23,6 +23,7 @@
 
 static void unlink_reader(struct fq_remote_reader *reader)
 {
+    fq_chain_remove(&reader->armed);
     if (reader->hosted) {
         *reader->link = reader->next;
         if (reader->next) {
@@ -77,6 +78,7 @@ static void take_back_all(struct fq_remote_reader *reader)
 static void close_reader(struct fq_remote_reader *reader)
 {
     struct fq_session *session = reader->session;
+    fq_push_close_of(reader);
     take_back_all(reader);
     unlink_reader(reader);
     session->wakes_due -= reader->is_wake_due;
@@ -109,6 +111,7 @@ int fq_reader_on_open(struct fq_session *session, const struct fq_msg *msg, stru
     }
     reader->session = session;
     reader->handle = handle;
+    fq_chain_init(&reader->armed);
     for (size_t i = 0; i < FQ_READER_SEGMENTS_MAX; i++) {
         reader->held[i].cut_at_us = INT64_MAX;
     }
@@ -127,8 +130,8 @@ int fq_reader_on_open(struct fq_session *session, const struct fq_msg *msg, stru
     return 0;
 }
 
-static int find_reader(struct fq_session *session, uint32_t handle, struct fq_remote_reader **ret,
-                       struct fq_err *err)
+int fq_reader_find(struct fq_session *session, uint32_t handle, struct fq_remote_reader **ret,
+                   struct fq_err *err)
 {
     *ret = fq_handles_get(&session->readers, handle);
     if (!*ret) {
@@ -144,7 +147,7 @@ int fq_reader_on_close(struct fq_session *session, const struct fq_msg *msg, str
     uint8_t bytes[64];
     int code = fq_decode_reader_close(msg, &ref, err);
     if (code == 0) {
-        code = find_reader(session, ref.slot, &reader, err);
+        code = fq_reader_find(session, ref.slot, &reader, err);
     }
     if (code != 0) {
         return code;
@@ -220,7 +223,7 @@ int fq_reader_on_segment_open(struct fq_session *session, const struct fq_msg *m
     memset(&answer, 0, sizeof answer);
     int code = fq_decode_segment_open(msg, &open, err);
     if (code == 0) {
-        code = find_reader(session, open.reader, &reader, err);
+        code = fq_reader_find(session, open.reader, &reader, err);
     }
     if (code == 0 && !reader->hosted) {
         code = fq_err_set(err, FLASHQ_ERR_UNKNOWN_TOPIC_ID, "the topic was deleted");
@@ -249,7 +252,7 @@ int fq_reader_on_segment_close(struct fq_session *session, const struct fq_msg *
     uint8_t bytes[64];
     int code = fq_decode_segment_close(msg, &close_body, err);
     if (code == 0) {
-        code = find_reader(session, close_body.reader, &reader, err);
+        code = fq_reader_find(session, close_body.reader, &reader, err);
     }
     if (code != 0) {
         return code;
@@ -268,7 +271,7 @@ int fq_reader_on_segment_close(struct fq_session *session, const struct fq_msg *
 
 static void make_wake_due(struct fq_remote_reader *reader)
 {
-    reader->is_armed = false;
+    fq_chain_remove(&reader->armed);
     if (!reader->is_wake_due) {
         reader->is_wake_due = true;
         reader->session->wakes_due++;
@@ -282,7 +285,7 @@ int fq_reader_on_arm(struct fq_session *session, const struct fq_msg *msg, struc
     struct fq_remote_reader *reader;
     int code = fq_decode_reader_arm(msg, &arm, err);
     if (code == 0) {
-        code = find_reader(session, arm.reader, &reader, err);
+        code = fq_reader_find(session, arm.reader, &reader, err);
     }
     if (code == 0 && !reader->hosted) {
         code = fq_err_set(err, FLASHQ_ERR_UNKNOWN_TOPIC_ID, "the topic was deleted");
@@ -293,16 +296,20 @@ int fq_reader_on_arm(struct fq_session *session, const struct fq_msg *msg, struc
     if (reader->hosted->high_watermark > arm.offset) {
         make_wake_due(reader);
     } else {
-        reader->is_armed = true;
+        fq_chain_append(&reader->hosted->armed, &reader->armed);
         reader->armed_offset = arm.offset;
     }
     return 0;
 }
 
-void fq_reader_on_advanced(struct fq_remote_reader *reader)
+void fq_readers_on_advanced(struct fq_hosted *hosted)
 {
-    if (reader->is_armed && reader->hosted->high_watermark > reader->armed_offset) {
-        make_wake_due(reader);
+    for (struct fq_chain *at = hosted->armed.next, *next; at != &hosted->armed; at = next) {
+        struct fq_remote_reader *reader = fq_chain_item(at, struct fq_remote_reader, armed);
+        next = at->next;
+        if (hosted->high_watermark > reader->armed_offset) {
+            make_wake_due(reader);
+        }
     }
 }
 
@@ -391,7 +398,6 @@ void fq_reader_on_reset(struct fq_remote_reader *reader, int reason, bool is_gon
     if (is_gone) {
         take_back_all(reader);
         unlink_reader(reader);
-        reader->is_armed = false;
     }
 }
 

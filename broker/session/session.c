@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "session/session_internal.h"
+#include "session/push.h"
 #include "wire/protocol_codec.h"
 
 #define OPEN_WITHIN_US   5000000
@@ -29,6 +29,8 @@ int fq_session_host_init(struct fq_session_host *host)
     host->due = NULL;
     host->due_count = host->due_capacity = host->turn = 0;
     host->is_stopping = host->is_scarce = false;
+    fq_chain_init(&host->pushing);
+    fq_chain_init(&host->flying);
     return 0;
 }
 
@@ -118,6 +120,7 @@ static void kill_session(struct fq_session *session)
         return;
     }
     fq_ring_close(session);
+    fq_pushes_fini(session);
     fq_readers_close(session);
     drop_unsent(session);
     if (session->views) {
@@ -128,6 +131,7 @@ static void kill_session(struct fq_session *session)
     fq_conn_set_context(session->conn, NULL);
     fq_conn_close(session->conn);
     session->conn = NULL;
+    fq_pushes_free(session);
     fq_handles_remove(&session->host->sessions, session->handle);
     fq_count_add(session->host->counters, FQ_COUNT_SESSIONS_OPEN, -1);
     fq_count(session->host->counters, FQ_COUNT_SESSIONS_CLOSED);
@@ -322,6 +326,9 @@ static int dispatch(struct fq_session *session, const struct fq_msg *msg, const 
     case FQ_MSG_SEGMENT_OPEN: return fq_reader_on_segment_open(session, msg, err);
     case FQ_MSG_SEGMENT_CLOSE: return fq_reader_on_segment_close(session, msg, err);
     case FQ_MSG_READER_ARM: return fq_reader_on_arm(session, msg, err);
+    case FQ_MSG_PUSH_SETUP: return fq_push_on_setup(session, msg, err);
+    case FQ_MSG_PUSH_OPEN: return fq_push_on_open(session, msg, err);
+    case FQ_MSG_PUSH_CLOSE: return fq_push_on_close(session, msg, err);
     case FQ_MSG_TIME_QUERY: return fq_request_time_query(session, msg, err);
     case FQ_MSG_METADATA:
     case FQ_MSG_TOPIC_CREATE:
@@ -388,10 +395,23 @@ void fq_session_on_event(struct fq_session *session, const struct fq_event *even
     }
     switch (event->type) {
     case FQ_EVENT_MESSAGE: on_message(session, event->data, event->length); break;
-    case FQ_EVENT_NOTIFY: fq_ring_on_notify(session, event->imm); break;
-    case FQ_EVENT_WRITABLE: fq_session_make_due(session); break;
-    case FQ_EVENT_CONNECTED:
+    case FQ_EVENT_NOTIFY:
+        if (FQ_PUSH_IS_CREDIT_IMM(event->imm)) {
+            fq_pushes_on_credit(session, event->imm);
+        } else {
+            fq_ring_on_notify(session, event->imm);
+        }
+        break;
+    case FQ_EVENT_WRITABLE:
+        fq_session_make_due(session);
+        fq_pushes_on_writable(session);
+        break;
     case FQ_EVENT_COMPLETED:
+        if (event->cookie == FQ_PUSH_COOKIE) {
+            fq_pushes_on_completed(session);
+        }
+        break;
+    case FQ_EVENT_CONNECTED:
     case FQ_EVENT_DISCONNECTED: break;
     }
 }
@@ -425,6 +445,10 @@ static bool step(struct fq_session *session, int64_t now_us, unsigned *done)
         *done += fq_ring_acknowledge(session);
         *done += fq_readers_wake(session);
         *done += fq_readers_cut(session, now_us);
+        *done += fq_pushes_cut(session, now_us);
+    }
+    if (session->host->is_stopping) {
+        fq_pushes_stop(session, FLASHQ_ERR_SHUTTING_DOWN);
     }
     if (session->host->is_stopping && session->state == FQ_SESSION_OPEN &&
         !fq_ring_is_waiting(session) && !session->unsent) {
@@ -435,7 +459,7 @@ static bool step(struct fq_session *session, int64_t now_us, unsigned *done)
     }
     return session->state != FQ_SESSION_OPEN || session->unsent || session->ring.is_starved ||
            fq_ring_is_waiting(session) || session->wakes_due > 0 ||
-           session->retire_at_us != INT64_MAX;
+           session->retire_at_us != INT64_MAX || fq_pushes_cut_at_us(session) != INT64_MAX;
 }
 
 /* Another session comes first each time: while segments are scarce, the first takes what there is.
@@ -470,7 +494,7 @@ unsigned fq_sessions_step(struct fq_session_host *host, int64_t now_us)
         }
     }
     host->is_scarce = is_scarce;
-    return done;
+    return done + fq_pushes_step(host);
 }
 
 int64_t fq_sessions_next_deadline_us(const struct fq_session_host *host)
@@ -480,6 +504,8 @@ int64_t fq_sessions_next_deadline_us(const struct fq_session_host *host)
         const struct fq_session *session = host->due[i];
         next = session->deadline_us < next ? session->deadline_us : next;
         next = session->retire_at_us < next ? session->retire_at_us : next;
+        int64_t cut_at_us = fq_pushes_cut_at_us(session);
+        next = cut_at_us < next ? cut_at_us : next;
     }
     return next;
 }
@@ -538,10 +564,26 @@ void fq_sessions_on_task(struct fq_session_host *host, struct fq_task *task, int
     fq_task_destroy(task);
 }
 
+static void tell_reader(struct fq_remote_reader *reader, enum fq_hosted_event event, int64_t now_us)
+{
+    switch (event) {
+    case FQ_HOSTED_ADVANCED: break;
+    case FQ_HOSTED_TRIMMED: fq_reader_on_trimmed(reader, now_us); break;
+    case FQ_HOSTED_TRUNCATED: fq_reader_on_reset(reader, FLASHQ_ERR_OUT_OF_RANGE, false); break;
+    case FQ_HOSTED_OFFLINE:
+        fq_push_on_offline(reader);
+        fq_reader_on_reset(reader, reader->hosted->offline, false);
+        break;
+    case FQ_HOSTED_REMOVED:
+        fq_push_on_removed(reader);
+        fq_reader_on_reset(reader, FLASHQ_ERR_UNKNOWN_TOPIC_ID, true);
+        break;
+    }
+}
+
 void fq_sessions_on_hosted(struct fq_session_host *host, struct fq_hosted *hosted,
                            enum fq_hosted_event event, int64_t now_us)
 {
-    (void)host;
     for (struct fq_slot *slot = hosted->slots, *next; slot; slot = next) {
         next = slot->next;
         if (event == FQ_HOSTED_REMOVED) {
@@ -550,15 +592,21 @@ void fq_sessions_on_hosted(struct fq_session_host *host, struct fq_hosted *hoste
             fq_session_make_due(slot->session);
         }
     }
+    switch (event) {
+    case FQ_HOSTED_ADVANCED:
+        fq_readers_on_advanced(hosted);
+        fq_pushes_on_advanced(hosted);
+        return;
+    case FQ_HOSTED_TRIMMED: fq_pushes_on_trimmed(hosted); break;
+    case FQ_HOSTED_TRUNCATED: fq_pushes_on_truncated(hosted); break;
+    case FQ_HOSTED_OFFLINE:
+    case FQ_HOSTED_REMOVED: break;
+    }
     for (struct fq_remote_reader *reader = hosted->readers, *next; reader; reader = next) {
         next = reader->next;
-        switch (event) {
-        case FQ_HOSTED_ADVANCED: fq_reader_on_advanced(reader); break;
-        case FQ_HOSTED_TRIMMED: fq_reader_on_trimmed(reader, now_us); break;
-        case FQ_HOSTED_OFFLINE: fq_reader_on_reset(reader, hosted->offline, false); break;
-        case FQ_HOSTED_REMOVED:
-            fq_reader_on_reset(reader, FLASHQ_ERR_UNKNOWN_TOPIC_ID, true);
-            break;
-        }
+        tell_reader(reader, event, now_us);
+    }
+    if (event != FQ_HOSTED_OFFLINE) {
+        fq_pushes_on_taken_away(host, hosted, event == FQ_HOSTED_REMOVED, now_us);
     }
 }

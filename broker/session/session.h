@@ -46,6 +46,8 @@ struct fq_session_host {
     struct fq_handles sessions; /* all of the shard's */
     struct fq_session **due;    /* those that fq_sessions_step looks at */
     size_t due_count, due_capacity;
+    struct fq_chain pushing; /* connections whose pushes have something to write */
+    struct fq_chain flying;  /* connections with writes of pushes under way */
     size_t turn;    /* of who comes first */
     bool is_scarce; /* somebody waits for a segment: who comes now waits for their turn */
     unsigned shard;

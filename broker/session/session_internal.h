@@ -80,8 +80,9 @@ struct fq_remote_reader {
     struct fq_hosted *hosted;              /* NULL once the partition is gone */
     struct fq_remote_reader *next, **link; /* in hosted->readers */
     uint32_t handle;
-    bool is_armed;
+    struct fq_chain armed; /* in hosted->armed, or in none */
     int64_t armed_offset;
+    struct fq_push *push; /* NULL: it reads by itself */
     bool is_wake_due; /* the notify is to be posted */
     unsigned held_count;
     uint64_t opened; /* segments, so far */
@@ -105,6 +106,7 @@ struct fq_session {
     struct fq_ring ring;
     struct fq_handles slots;
     struct fq_handles readers;
+    struct fq_pushes *pushes; /* NULL before PUSH_SETUP */
 
     struct fq_unsent *unsent, **unsent_end;
     size_t unsent_bytes;
@@ -152,7 +154,10 @@ int fq_reader_on_segment_open(struct fq_session *session, const struct fq_msg *m
 int fq_reader_on_segment_close(struct fq_session *session, const struct fq_msg *msg,
                                struct fq_err *err);
 int fq_reader_on_arm(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);
-void fq_reader_on_advanced(struct fq_remote_reader *reader);
+int fq_reader_find(struct fq_session *session, uint32_t handle, struct fq_remote_reader **ret,
+                   struct fq_err *err);
+/* Those that are armed below the high watermark are woken. */
+void fq_readers_on_advanced(struct fq_hosted *hosted);
 void fq_reader_on_trimmed(struct fq_remote_reader *reader, int64_t now_us);
 void fq_reader_on_reset(struct fq_remote_reader *reader, int reason, bool is_gone);
 /* Posts the wake-ups that are due; returns how many. */
@@ -160,6 +165,34 @@ unsigned fq_readers_wake(struct fq_session *session);
 /* Takes back the segments whose time is over. */
 unsigned fq_readers_cut(struct fq_session *session, int64_t now_us);
 void fq_readers_close(struct fq_session *session);
+
+/* ---- push.c, push_open.c -------------------------------------------------------------------- */
+int fq_push_on_setup(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);
+int fq_push_on_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);
+int fq_push_on_close(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);
+void fq_push_close_of(struct fq_remote_reader *reader); /* without a word; none is fine */
+/* A bounded amount for each of the host's pushes that have something to write. Returns how many had
+ * a turn. */
+unsigned fq_pushes_step(struct fq_session_host *host);
+void fq_pushes_on_credit(struct fq_session *session, uint32_t imm);
+void fq_pushes_on_writable(struct fq_session *session);
+void fq_pushes_on_completed(struct fq_session *session); /* the oldest write */
+void fq_pushes_on_advanced(struct fq_hosted *hosted);
+void fq_pushes_on_trimmed(struct fq_hosted *hosted);
+void fq_pushes_on_truncated(struct fq_hosted *hosted);
+void fq_push_on_offline(struct fq_remote_reader *reader);
+void fq_push_on_removed(struct fq_remote_reader *reader);
+/* The host's writes that are under way from segments the partition no longer has get their time. */
+void fq_pushes_on_taken_away(struct fq_session_host *host, const struct fq_hosted *hosted,
+                             bool is_removed, int64_t now_us);
+/* Ends the session when that is over. */
+bool fq_pushes_cut(struct fq_session *session, int64_t now_us);
+void fq_pushes_stop(struct fq_session *session, int reason); /* all of the session */
+int64_t fq_pushes_cut_at_us(const struct fq_session *session);
+/* Ends them without a word; what is under way stays pinned. */
+void fq_pushes_fini(struct fq_session *session);
+/* Once the connection is closed, so that nothing is under way. */
+void fq_pushes_free(struct fq_session *session);
 
 /* ---- requests.c ----------------------------------------------------------------------------- */
 /* Sends the message on to the housekeeper. */

@@ -146,7 +146,8 @@ static void on_event(struct raw_client *c, const struct fq_event *event)
         fq_conn_close(c->conn);
         c->conn = NULL;
         c->views = c->window = NULL;
-        c->acks_window = NULL;
+        c->acks_window = c->heads_window = NULL;
+        c->credits = NULL;
         break;
     case FQ_EVENT_MESSAGE: keep(c, event); break;
     case FQ_EVENT_NOTIFY:
@@ -235,6 +236,7 @@ void raw_close(struct raw_client *c)
     free_inbox(c);
     fq_region_unref(c->acks);
     fq_region_unref(c->source);
+    fq_region_unref(c->heads);
     fq_fabric_destroy(c->fabric);
     for (int i = 0; i < 20; i++) {
         step_broker(c->t);
@@ -531,6 +533,115 @@ int raw_trim(struct raw_client *c, const char *topic, uint32_t partition, int64_
     int code = fq_decode_trim_answer(answer, &trimmed, err);
     *ret_start = trimmed.log_start;
     return code;
+}
+
+/* ---- being pushed to ------------------------------------------------------------------------ */
+
+int raw_push_setup(struct raw_client *c, uint32_t lines, struct fq_err *err)
+{
+    uint8_t out[256];
+    struct fq_push_setup setup = {.lines = lines};
+    size_t bytes = (lines > 0 ? lines : 1) * sizeof(struct fq_push_head);
+    if (!c->heads && (fq_region_create(bytes, 0, &c->heads, err) != 0 ||
+                      fq_window_grant(c->conn, c->heads, 0, fq_region_bytes(c->heads),
+                                      FQ_RIGHT_WRITE, &c->heads_window, setup.heads_token, err) != 0)) {
+        die(err->text);
+    }
+    const struct fq_msg *answer =
+        raw_ask(c, out, fq_encode_push_setup(out, sizeof out, ++c->correlation, &setup));
+    if (!answer || answer->status != 0) {
+        return answer ? fq_msg_error(answer, err) : FLASHQ_ERR_CLOSED;
+    }
+    int code = fq_decode_push_setup_answer(answer, &c->pushes, err);
+    return code != 0 ? code
+                     : fq_remote_open(c->conn, c->pushes.credits_token, FQ_RIGHT_WRITE, &c->credits,
+                                      err);
+}
+
+int raw_push_open(struct raw_client *c, uint32_t reader, uint32_t line, int64_t offset,
+                  uint64_t ring_bytes, struct raw_push *ret, struct fq_err *err)
+{
+    uint8_t out[256];
+    struct fq_push_open_answer opened;
+    struct fq_push_open open = {
+        .reader = reader, .line = line, .offset = offset, .ring_bytes = ring_bytes};
+    *ret = (struct raw_push){.reader = reader, .line = line};
+    if (fq_region_create(ring_bytes, FQ_REGION_MIRRORED, &ret->ring, err) != 0 ||
+        fq_window_grant(c->conn, ret->ring, 0, fq_region_bytes(ret->ring), FQ_RIGHT_WRITE,
+                        &ret->window, open.ring_token, err) != 0) {
+        die(err->text);
+    }
+    if (c->heads && line < fq_region_bytes(c->heads) / sizeof(struct fq_push_head)) {
+        memset((struct fq_push_head *)fq_region_base(c->heads) + line, 0,
+               sizeof(struct fq_push_head));
+    }
+    const struct fq_msg *answer =
+        raw_ask(c, out, fq_encode_push_open(out, sizeof out, ++c->correlation, &open));
+    int code = !answer               ? FLASHQ_ERR_CLOSED
+               : answer->status != 0 ? fq_msg_error(answer, err)
+                                     : fq_decode_push_open_answer(answer, &opened, err);
+    if (code == 0) {
+        ret->position_offset = opened.position_offset;
+        return 0;
+    }
+    if (c->conn) {
+        fq_window_revoke(ret->window);
+    }
+    raw_push_end(ret);
+    return code;
+}
+
+int raw_push_close(struct raw_client *c, struct raw_push *push)
+{
+    uint8_t out[64];
+    struct fq_push_close body = {.reader = push->reader};
+    const struct fq_msg *answer =
+        raw_ask(c, out, fq_encode_push_close(out, sizeof out, ++c->correlation, &body));
+    if (answer && answer->status == 0) {
+        fq_window_revoke(push->window);
+        push->window = NULL;
+    }
+    return answer ? answer->status : FLASHQ_ERR_CLOSED;
+}
+
+void raw_push_end(struct raw_push *push)
+{
+    fq_region_unref(push->ring);
+    push->ring = NULL;
+}
+
+struct fq_push_head raw_push_head(const struct raw_client *c, uint32_t line)
+{
+    const struct fq_push_head *at = (struct fq_push_head *)fq_region_base(c->heads) + line;
+    struct fq_push_head head = {.tail = __atomic_load_n(&at->tail, __ATOMIC_ACQUIRE)};
+    head.high_watermark = __atomic_load_n(&at->high_watermark, __ATOMIC_RELAXED);
+    head.log_start = __atomic_load_n(&at->log_start, __ATOMIC_RELAXED);
+    head.leader_epoch = __atomic_load_n(&at->leader_epoch, __ATOMIC_RELAXED);
+    return head;
+}
+
+static void post_one(struct raw_client *c, const struct fq_op *op)
+{
+    while (c->conn && fq_conn_post(c->conn, op, 1) == FLASHQ_ERR_AGAIN) {
+        raw_pump(c);
+    }
+}
+
+void raw_push_credit(struct raw_client *c, uint32_t line, uint64_t consumed)
+{
+    struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY,
+                       .remote = c->credits,
+                       .remote_offset = line * sizeof(struct fq_push_credit),
+                       .local = &consumed,
+                       .length = sizeof consumed,
+                       .imm = FQ_PUSH_CREDIT_IMM(line)};
+    post_one(c, &op);
+}
+
+void raw_notify(struct raw_client *c, uint32_t imm)
+{
+    struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .imm = imm};
+    post_one(c, &op);
 }
 
 /* ---- counters ------------------------------------------------------------------------------- */

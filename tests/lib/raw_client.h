@@ -66,6 +66,20 @@ struct raw_client {
     uint64_t written; /* bytes put into the ring */
     uint64_t acks_seen;
     uint32_t entries;
+    /* after raw_push_setup */
+    struct fq_push_setup_answer pushes;
+    struct fq_region *heads;
+    struct fq_window *heads_window;
+    struct fq_remote *credits;
+};
+
+/* A push as its client sees it. */
+struct raw_push {
+    uint32_t reader, line;
+    struct fq_region *ring;
+    struct fq_window *window;
+    uint64_t consumed;
+    int64_t position_offset;
 };
 
 void raw_connect(struct raw_client *c, struct test_broker *t, enum fq_transport transport);
@@ -116,6 +130,18 @@ bool raw_was_notified(struct raw_client *c, uint32_t imm);
 struct fq_view raw_view(struct raw_client *c, uint32_t line);
 int raw_trim(struct raw_client *c, const char *topic, uint32_t partition, int64_t before,
              int64_t *ret_start, struct fq_err *err);
+
+/* ---- being pushed to */
+int raw_push_setup(struct raw_client *c, uint32_t lines, struct fq_err *err);
+/* A ring of its own, and a push into it; raw_push_end frees the ring. */
+int raw_push_open(struct raw_client *c, uint32_t reader, uint32_t line, int64_t offset,
+                  uint64_t ring_bytes, struct raw_push *ret, struct fq_err *err);
+int raw_push_close(struct raw_client *c, struct raw_push *push); /* PUSH_CLOSE; its status */
+void raw_push_end(struct raw_push *push);
+struct fq_push_head raw_push_head(const struct raw_client *c, uint32_t line);
+/* Writes the word and notifies. */
+void raw_push_credit(struct raw_client *c, uint32_t line, uint64_t consumed);
+void raw_notify(struct raw_client *c, uint32_t imm);
 
 /* The counter's value, by INFO. */
 int64_t raw_counter(struct raw_client *c, const char *name);
