@@ -80,6 +80,7 @@ int flashq_is_retriable(int code)
     case FLASHQ_ERR_AGAIN:
     case FLASHQ_ERR_UNREACHABLE:
     case FLASHQ_ERR_LIMIT:
+    case FLASHQ_ERR_EXCLUSIVE:
     case FLASHQ_ERR_NOT_LEADER:
     case FLASHQ_ERR_BUSY:
     case FLASHQ_ERR_OFFLINE:
@@ -95,7 +96,6 @@ int flashq_is_fatal(int code)
     case FLASHQ_ERR_CLOSED:
     case FLASHQ_ERR_FORKED:
     case FLASHQ_ERR_UNKNOWN_TOPIC_ID:
-    case FLASHQ_ERR_FENCED:
     case FLASHQ_ERR_VERSION: return 1;
     default: return 0;
     }

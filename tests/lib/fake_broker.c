@@ -50,6 +50,7 @@ static void answer_session(struct side *s, const struct fq_msg *msg)
     uint8_t out[1024];
     struct fq_session_open_answer answer = {.message_max_bytes = 1u << 20, .batch_max_bytes = 1u << 19,
                                             .max_in_flight = 32, .views_count = 1};
+    answer.batch_max_bytes = s->f->direct.is_on ? FAKE_DIRECT_BATCH_BYTES : answer.batch_max_bytes;
     must(fq_window_grant(s->conn, s->views, 0, fq_region_bytes(s->views), FQ_RIGHT_READ,
                          &s->views_window, answer.views_token, NULL),
          "views");
@@ -62,6 +63,7 @@ static void answer_metadata(struct side *s, const struct fq_msg *msg)
     struct fq_page page;
     struct fq_topic_entry topic = {.name = fq_str_of("t", 1), .partitions_total = 1};
     struct fq_partition_entry partition = {.leader = 1};
+    topic.append_mode = s->f->direct.is_on ? FQ_APPEND_DIRECT : FQ_APPEND_STAGED;
     must(fq_metadata_answer_begin(&page, out, sizeof out, msg->correlation), "page");
     (void)fq_metadata_answer_add_topic(&page, &topic);
     (void)fq_metadata_answer_add_partition(&page, &partition);
@@ -101,8 +103,23 @@ static void on_message(struct side *s, const struct fq_event *event)
     case FQ_MSG_SESSION_OPEN: answer_session(s, &msg); break;
     case FQ_MSG_METADATA: answer_metadata(s, &msg); break;
     case FQ_MSG_RING_OPEN: answer_ring(s, &msg); break;
-    case FQ_MSG_PRODUCER_OPEN: answer_producer(s, &msg); break;
+    case FQ_MSG_PRODUCER_OPEN:
+        if (s->f->direct.is_on) {
+            fake_direct_open(&s->f->direct, s->conn, &msg);
+        } else {
+            answer_producer(s, &msg);
+        }
+        break;
+    case FQ_MSG_HEARTBEAT:
+        if (msg.is_answer) {
+            atomic_fetch_add(&s->f->direct.beats, 1);
+        }
+        break;
     default:
+        if (s->f->direct.is_on && msg.type == FQ_MSG_PRODUCER_CLOSE) {
+            fake_direct_close(&s->f->direct, s->conn, &msg);
+            break;
+        }
         send_answer(s, out, fq_encode_error(out, sizeof out, msg.type, msg.correlation,
                                             FLASHQ_ERR_UNSUPPORTED, "the fake broker does not do that"));
         break;
@@ -123,7 +140,7 @@ static void write_acks(struct side *s, const struct fq_ack_entry *entry, const s
     (void)fq_conn_post(s->conn, ops, 2);
 }
 
-static void on_notify(struct side *s)
+static void take_staged(struct side *s, struct fq_ack_entry *ret)
 {
     struct fq_batch_header header;
     const uint8_t *ring = fq_region_base(s->window);
@@ -131,11 +148,21 @@ static void on_notify(struct side *s)
     must(fq_batch_header_read(batch, FQ_BATCH_HEADER_BYTES, &header, NULL), "batch");
     must(fq_batch_crc_ok(batch, (size_t)fq_batch_total_bytes(&header)) ? 0 : FLASHQ_ERR_CORRUPT, "crc");
     s->consumed += fq_batch_total_bytes(&header);
+    *ret = (struct fq_ack_entry){.slot = SLOT, .base_offset = s->offset, .notify = s->notify++};
+    s->offset += header.records_count;
+}
+
+static void on_notify(struct side *s, uint32_t imm)
+{
+    struct fq_ack_entry entry;
+    if (s->f->direct.is_on) {
+        fake_direct_notify(&s->f->direct, s->conn, imm, &entry);
+    } else {
+        take_staged(s, &entry);
+    }
     s->tail++;
     atomic_fetch_add(&s->f->notifies, 1);
-    struct fq_ack_entry entry = {.slot = SLOT, .base_offset = s->offset, .notify = s->notify++};
     struct fq_ack_head head = {.tail = s->tail, .consumed = s->consumed};
-    s->offset += header.records_count;
     switch ((enum fake_lie)atomic_load(&s->f->lie)) {
     case FAKE_HONEST:
     case FAKE_GARBAGE_ANSWERS:
@@ -155,6 +182,7 @@ static void on_notify(struct side *s)
 
 static void drop(struct side *s)
 {
+    fake_direct_drop(&s->f->direct);
     fq_conn_close(s->conn);
     s->conn = NULL;
     s->acks = NULL;
@@ -187,11 +215,14 @@ static void step(struct side *s)
         if (events[i].type == FQ_EVENT_MESSAGE) {
             on_message(s, &events[i]);
         } else if (events[i].type == FQ_EVENT_NOTIFY) {
-            on_notify(s);
+            on_notify(s, events[i].imm);
         } else if (events[i].type == FQ_EVENT_DISCONNECTED) {
             drop(s);
             break;
         }
+    }
+    if (s->conn && s->f->direct.is_on) {
+        fake_direct_step(&s->f->direct, s->conn);
     }
     if (count <= 0) {
         (void)usleep(50);
@@ -218,11 +249,9 @@ static void *run(void *context)
     return NULL;
 }
 
-void fake_broker_begin(struct fake_broker *f, enum fake_lie lie)
+static void begin(struct fake_broker *f)
 {
     struct fq_endpoint endpoint;
-    memset(f, 0, sizeof *f);
-    atomic_store(&f->lie, lie);
     must(fq_endpoint_parse("tcp:127.0.0.1:0", &endpoint, NULL), "endpoint");
     must(fq_listener_open(&(struct fq_listen_params){.endpoint = &endpoint}, &f->listener, NULL),
          "listener");
@@ -230,9 +259,31 @@ void fake_broker_begin(struct fake_broker *f, enum fake_lie lie)
     must(pthread_create(&f->thread, NULL, run, f), "thread");
 }
 
+void fake_broker_begin(struct fake_broker *f, enum fake_lie lie)
+{
+    memset(f, 0, sizeof *f);
+    atomic_store(&f->lie, lie);
+    begin(f);
+}
+
+void fake_broker_begin_direct(struct fake_broker *f, uint64_t seed)
+{
+    memset(f, 0, sizeof *f);
+    f->direct.seed = seed;
+    fake_direct_begin(&f->direct);
+    begin(f);
+}
+
+void fake_broker_stop(struct fake_broker *f)
+{
+    if (!atomic_exchange(&f->is_ending, 1)) {
+        (void)pthread_join(f->thread, NULL);
+        fq_listener_close(f->listener);
+    }
+}
+
 void fake_broker_end(struct fake_broker *f)
 {
-    atomic_store(&f->is_ending, 1);
-    (void)pthread_join(f->thread, NULL);
-    fq_listener_close(f->listener);
+    fake_broker_stop(f);
+    fake_direct_end(&f->direct);
 }

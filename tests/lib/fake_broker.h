@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "fabric/fabric.h"
+#include "fake_direct.h"
 
 enum fake_lie {
     FAKE_HONEST,           /* acknowledges everything, at offsets that follow each other */
@@ -35,9 +36,14 @@ struct fake_broker {
     _Atomic int lie;               /* enum fake_lie; may change at any time */
     _Atomic int connections;       /* taken so far */
     _Atomic int notifies;          /* batches that came */
+    struct fake_direct direct;     /* in use if the topic's appends are */
 };
 
 void fake_broker_begin(struct fake_broker *f, enum fake_lie lie);
+/* The same with a topic of direct appends. */
+void fake_broker_begin_direct(struct fake_broker *f, uint64_t seed);
+/* Stops; what it was told stays to be looked at. fake_broker_end does it by itself. */
+void fake_broker_stop(struct fake_broker *f);
 void fake_broker_end(struct fake_broker *f);
 
 #endif
