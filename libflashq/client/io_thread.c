@@ -2,7 +2,8 @@
 /*
  * The client's own thread. It works only while the application does not:
  *
- *   NAP    the application called within the last millisecond: it drives; sleep a millisecond
+ *   NAP    the application called within the last millisecond: it drives; sleep a millisecond. Should its calls
+ *          be of the kind that does not (counters, limits), drive once in a while all the same
  *   PARK   a call of the application waits inside the library all the time: that call drives; sleep until
  *          it returns
  *   WORK   nobody called during a whole nap: drive, spin, arm, sleep on the descriptors
@@ -18,6 +19,7 @@
 #include "client/engine.h"
 
 #define NAP_US 1000
+#define STALE_US 5000 /* acknowledgements and the brokers' questions wait no longer than this */
 
 static void nap(struct fq_engine *engine)
 {
@@ -44,6 +46,9 @@ static void *run(void *context)
         entries_seen = engine->app_entries;
         if (was_called) {
             nap(engine);
+            if (engine->waiters == 0 && fq_mono_us() - engine->now_us >= STALE_US) {
+                (void)fq_engine_drive(engine);
+            }
         } else if (engine->waiters > 0) {
             park(engine);
         } else {

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "fake_broker.h"
 #include "flashq/flashq.h"
@@ -428,6 +429,25 @@ Test(direct, heartbeats_are_answered_while_the_application_does_nothing, .timeou
         (void)usleep(20000);
         atomic_store(&d.f.direct.ask_beat, 1);
         wait_for(&d.f.direct.beats, i);
+    }
+    end(&d);
+}
+
+/* case 40 */
+Test(direct, work_goes_on_under_an_application_that_only_looks_at_counters, .timeout = 30)
+{
+    struct direct d;
+    flashq_producer_stats stats = {.struct_bytes = sizeof stats};
+    begin(&d, NULL, NULL);
+    send_one(&d, 10);
+    int64_t begun_us = fq_mono_us(), asked_us = begun_us + 20000;
+    while (stats.records_acked < 1 || atomic_load(&d.f.direct.beats) < 1) {
+        cr_assert_eq(flashq_producer_get_stats(d.producer, &stats), 0);
+        if (asked_us != 0 && fq_mono_us() > asked_us) {
+            atomic_store(&d.f.direct.ask_beat, 1);
+            asked_us = 0;
+        }
+        cr_assert_lt(fq_mono_us(), begun_us + 10000000);
     }
     end(&d);
 }
