@@ -28,6 +28,7 @@ struct consuming {
     int64_t pass_read;       /* records since the last beginning */
     bool is_measured;
     bool is_trimmed;         /* the topic does not begin at 0 */
+    bool is_halted;          /* nothing more will come */
 };
 
 /* ---- beginning ----------------------------------------------------------------------------- */
@@ -119,6 +120,7 @@ static void take_message(struct consuming *c, const flashq_message *message)
     struct fq_bench_worker *worker = c->worker;
     if (message->status != 0) {
         fault(c, message, flashq_strerror(message->status));
+        c->is_halted = message->status != FLASHQ_ERR_CORRUPT && worker->bench->partitions == 1;
         return;
     }
     if (c->pass_read == 0 && worker->bench->kind != FQ_BENCH_E2E) {
@@ -180,7 +182,7 @@ static void consume(struct consuming *c, int64_t quota, int64_t duration_ms)
     c->read = 0;
     c->last_record_ns = fq_now_ns();
     c->deadline_ns = duration_ms > 0 ? c->last_record_ns + duration_ms * 1000000 : INT64_MAX;
-    while ((int64_t)c->read < quota && worker->code == 0 && !fq_interrupted()) {
+    while ((int64_t)c->read < quota && worker->code == 0 && !c->is_halted && !fq_interrupted()) {
         int count = poll_once(c, quota);
         if (count < 0) {
             worker->code = count;
@@ -230,8 +232,10 @@ static void check_number(struct consuming *c)
     if (worker->quota != INT64_MAX && worker->records < (uint64_t)worker->quota && !fq_interrupted() &&
         c->deadline_ns == INT64_MAX && worker->code == 0) {
         worker->errors += (uint64_t)worker->quota - worker->records;
-        (void)snprintf(worker->errtext, sizeof worker->errtext,
-                       "records are missing%s", c->is_trimmed ? " (older ones were trimmed)" : "");
+        if (worker->errtext[0] == '\0') {
+            (void)snprintf(worker->errtext, sizeof worker->errtext, "records are missing%s",
+                           c->is_trimmed ? " (older ones were trimmed)" : "");
+        }
     }
 }
 

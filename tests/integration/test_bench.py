@@ -52,8 +52,8 @@ class Bench(unittest.TestCase):
             broker.flashq("topic", "trim", "T", "-p", "0", "--before", "19000")
             out = json.loads(broker.flashq("bench", "sub", "T", "--msgs", "1000", "--verify", "--json"))
             self.check(out, 1000, 1024)
-            _, said = broker.run("bench", "sub", "T", "--msgs", "40000", "--verify", code=1)
-            self.assertRegex(said, r"its retention.bytes removes the rest|were trimmed")
+            _, said = broker.run("bench", "sub", "T", "-o", "5", "--msgs", "1000", "--verify", code=1)
+            self.assertRegex(said, r"trimmed")
 
     def test_one_at_a_time(self):
         with harness.scratch() as folder, harness.Broker(folder) as broker:
