@@ -53,7 +53,7 @@ class Bench(unittest.TestCase):
             out = json.loads(broker.flashq("bench", "sub", "T", "--msgs", "1000", "--verify", "--json"))
             self.check(out, 1000, 1024)
             _, said = broker.run("bench", "sub", "T", "-o", "5", "--msgs", "1000", "--verify", code=1)
-            self.assertRegex(said, r"trimmed")
+            self.assertIn("position is below the log start", said)
 
     def test_one_at_a_time(self):
         with harness.scratch() as folder, harness.Broker(folder) as broker:
