@@ -390,6 +390,11 @@ void fq_broker_accept_sleep(struct fq_broker *broker, int fd, bool knows_ready)
     fq_wake_disarm(&broker->started);
 }
 
+struct fq_shard *fq_broker_shard(struct fq_broker *broker, unsigned index)
+{
+    return index < broker->shards_count ? &broker->shards[index] : NULL;
+}
+
 unsigned fq_broker_step(struct fq_broker *broker, int64_t now_us)
 {
     unsigned done = fq_broker_accept_step(broker);

@@ -21,6 +21,7 @@
 #include "options.h"
 
 struct fq_broker;
+struct fq_shard;
 
 /* `options` have been checked, and are copied. Logs what is in force. */
 int fq_broker_open(const struct fq_options *options, const struct fq_clock *clock,
@@ -36,6 +37,9 @@ void fq_broker_accept_sleep(struct fq_broker *broker, int fd, bool knows_ready);
 
 /* Without threads: one step of everything. */
 unsigned fq_broker_step(struct fq_broker *broker, int64_t now_us);
+
+/* Without threads: what is inside, for tests of what no client can ask for. */
+struct fq_shard *fq_broker_shard(struct fq_broker *broker, unsigned index);
 
 /* Stops in order; bounded by a few seconds. */
 void fq_broker_stop(struct fq_broker *broker);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A broker with all its threads under ThreadSanitizer: two shards, clients on both transports that
- * produce, read, ask for counters and metadata, create and delete topics at the same time, then a
+ * produce, read, are pushed to, ask for counters and metadata, create and delete topics at the same time, then a
  * stop with a client connected. Exits 0 when every acknowledged batch was counted and nothing
  * raced.
  */
@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "raw_client.h"
+#include "push_reader.h"
+#include "wire/record_batch.h"
 
-#define PRODUCERS 4
-#define BATCHES   400
+#define PRODUCERS   4
+#define SUBSCRIBERS 4
+#define BATCHES     400
 
 static struct test_broker t;
 static struct fq_uuid topic;
@@ -84,6 +86,57 @@ static void *produce(void *context)
     return NULL;
 }
 
+/* The offset after the last whole batch among the bytes that came. */
+static int64_t pushed_end(const struct push_reader *r, uint64_t *at)
+{
+    static _Thread_local int64_t end;
+    struct fq_batch_header header;
+    end = *at == 0 ? 0 : end;
+    while (r->seen - *at >= FQ_BATCH_HEADER_BYTES) {
+        int code = fq_batch_header_read(r->bytes + *at, (size_t)(r->seen - *at), &header, NULL);
+        EXPECT(code == 0 && header.base_offset == end);
+        if (code != 0 || fq_batch_total_bytes(&header) > r->seen - *at) {
+            break;
+        }
+        *at += fq_batch_total_bytes(&header);
+        end += header.records_count;
+    }
+    return end;
+}
+
+/* Is pushed all that two producers append meanwhile, into the smallest ring. */
+static void *subscribe(void *context)
+{
+    uint32_t number = *(const uint32_t *)context, partition = number % 2;
+    struct raw_client c;
+    struct fq_reader_open_answer reader;
+    struct push_reader r;
+    struct fq_err err;
+    int64_t end = 0;
+    uint64_t at = 0;
+    for (;;) {
+        raw_connect(&c, &t, number < 2 ? FQ_TRANSPORT_SHM : FQ_TRANSPORT_TCP);
+        raw_session(&c);
+        if (raw_reader_open(&c, &topic, partition, &reader, &err) == 0) {
+            break;
+        }
+        EXPECT(err.code == FLASHQ_ERR_NOT_LEADER);
+        raw_close(&c);
+    }
+    EXPECT(raw_push_setup(&c, 2, &err) == 0);
+    push_reader_open(&r, &c, &topic, partition, 1, 0, FQ_LIMIT_PUSH_RING_BYTES_MIN);
+    for (int tries = 0; end < PRODUCERS / 2 * BATCHES && atomic_load(&failures) == 0; tries++) {
+        tries = push_reader_take(&r) > 0 ? 0 : tries;
+        end = pushed_end(&r, &at);
+        push_reader_credit(&r, 0);
+        raw_pump_or_abort(&c, tries, "pushed records");
+    }
+    EXPECT(end == PRODUCERS / 2 * BATCHES);
+    push_reader_end(&r);
+    raw_close(&c);
+    return NULL;
+}
+
 static void *administer(void *context)
 {
     struct raw_client c;
@@ -116,7 +169,7 @@ static void create_topic(void)
 
 int main(void)
 {
-    pthread_t acceptor, producers[PRODUCERS], admin;
+    pthread_t acceptor, producers[PRODUCERS], subscribers[SUBSCRIBERS], admin;
     uint32_t numbers[PRODUCERS];
     struct raw_client c;
     test_broker_prepare(&t);
@@ -130,15 +183,23 @@ int main(void)
         numbers[i] = i;
         (void)pthread_create(&producers[i], NULL, produce, &numbers[i]);
     }
+    for (uint32_t i = 0; i < SUBSCRIBERS; i++) {
+        (void)pthread_create(&subscribers[i], NULL, subscribe, &numbers[i]);
+    }
     (void)pthread_create(&admin, NULL, administer, NULL);
     for (uint32_t i = 0; i < PRODUCERS; i++) {
         (void)pthread_join(producers[i], NULL);
+    }
+    for (uint32_t i = 0; i < SUBSCRIBERS; i++) {
+        (void)pthread_join(subscribers[i], NULL);
     }
     (void)pthread_join(admin, NULL);
     raw_connect(&c, &t, FQ_TRANSPORT_SHM);
     raw_session(&c);
     EXPECT(raw_counter(&c, "append.batches") == PRODUCERS * BATCHES);
     EXPECT(raw_counter(&c, "topics") == 1);
+    EXPECT(raw_counter(&c, "push.bytes") == 2 * raw_counter(&c, "append.bytes"));
+    EXPECT(raw_counter(&c, "push.open") == 0);
     atomic_store(&accepting, 0);
     (void)pthread_join(acceptor, NULL);
     test_broker_stop(&t); /* with a client connected */
