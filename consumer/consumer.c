@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "client/link.h"
 #include "consumer/hub.h"
+#include "consumer/push.h"
 
 #define REFRESH_PAUSE_US 100000
 #define POLL_MESSAGES_MAX ((size_t)1 << 20)
@@ -131,7 +132,12 @@ static bool is_quiet(const struct fq_pread *reader)
     case FQ_READER_UNROUTED:
     case FQ_READER_LINK: return false;
     case FQ_READER_OPENING:
-    case FQ_READER_SEEKING: return true;
+    case FQ_READER_SEEKING:
+    case FQ_READER_PUSH_OPENING:
+    case FQ_READER_PUSH_CLOSING: return true;
+    case FQ_READER_PUSHED:
+        return reader->has_batch || reader->has_condition || reader->is_paused ||
+               (reader->is_caught_up && reader->rest_due_us == INT64_MAX);
     case FQ_READER_READING:
         if (reader->segment && reader->segment->retire_us != INT64_MAX) {
             return false; /* it must be given back in time, also if nobody polls */
@@ -228,6 +234,7 @@ int fq_consumer_open(struct fq_engine *engine, struct fq_consumer **ret, struct 
     consumer->engine = engine;
     consumer->member.ops = &consumer_ops;
     consumer->reset = engine->config.reset;
+    consumer->wants_push = engine->config.fetch_mode == FQ_FETCH_PUSH;
     fq_chain_init(&consumer->readers);
     fq_chain_init(&consumer->busy);
     fq_chain_init(&consumer->parted);
@@ -264,6 +271,7 @@ void fq_consumer_close(struct fq_consumer *consumer)
     }
     let_go(consumer);
     fq_hubs_forget(consumer);
+    fq_rpushes_forget(consumer);
     fq_buffers_fini(&consumer->buffers);
     fq_chain_remove(&consumer->member.node);
     free(consumer->messages);
@@ -310,6 +318,24 @@ int fq_consumer_pause(struct fq_consumer *consumer, const char *topic, int32_t p
             strcmp(reader->rtopic->name, topic) == 0) {
             reader->is_paused = is_paused;
             fq_consumer_busy(consumer, reader);
+            code = 0;
+        }
+    }
+    return code;
+}
+
+int fq_consumer_set_push(struct fq_consumer *consumer, const char *topic, int32_t partition,
+                         bool wants_push)
+{
+    int code = topic ? FLASHQ_ERR_NOT_FOUND : 0;
+    if (!topic) {
+        consumer->wants_push = wants_push;
+    }
+    for (struct fq_chain *at = consumer->readers.next; at != &consumer->readers; at = at->next) {
+        struct fq_pread *reader = reader_at(at);
+        if (!topic || ((partition == -1 || reader->index == partition) &&
+                       strcmp(reader->rtopic->name, topic) == 0)) {
+            fq_pushed_set(reader, wants_push);
             code = 0;
         }
     }

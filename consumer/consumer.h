@@ -21,6 +21,7 @@ struct fq_consumer {
     struct fq_chain parted;       /* topics without partitions, named in what the last poll handed out */
     struct fq_buffers buffers;
     struct fq_err last_error;
+    bool wants_push;              /* what partitions assigned from now on begin with */
     int64_t reset;                /* FQ_RESET_*: what to do about an offset that is not there */
 
     /* what the last poll handed out */
@@ -45,6 +46,9 @@ int fq_consumer_unassign(struct fq_consumer *consumer, const char *topic, int32_
 /* Paused partitions keep their place and what was read ahead; poll passes over them. */
 int fq_consumer_pause(struct fq_consumer *consumer, const char *topic, int32_t partition,
                       bool is_paused);
+/* Pulled or pushed to, from exactly the place reached. topic NULL: all, also those assigned later. */
+int fq_consumer_set_push(struct fq_consumer *consumer, const char *topic, int32_t partition,
+                         bool wants_push);
 int fq_consumer_poll(struct fq_consumer *consumer, const flashq_message **messages, size_t max,
                      int64_t deadline_us);
 

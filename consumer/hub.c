@@ -58,6 +58,7 @@ static bool on_message(struct fq_link_user *user, const struct fq_msg *msg)
     struct fq_hub *hub = hub_of_user(user);
     struct fq_segment_retiring retiring;
     struct fq_reader_reset reset;
+    struct fq_push_stopped stopped;
     struct fq_pread *reader = NULL;
     if (msg->type == FQ_MSG_SEGMENT_RETIRING && fq_decode_segment_retiring(msg, &retiring, NULL) == 0) {
         reader = fq_idmap_get(&hub->ids, retiring.reader);
@@ -68,6 +69,11 @@ static bool on_message(struct fq_link_user *user, const struct fq_msg *msg)
         reader = fq_idmap_get(&hub->ids, reset.reader);
         if (reader) {
             fq_pread_reset(reader, &reset);
+        }
+    } else if (msg->type == FQ_MSG_PUSH_STOPPED && fq_decode_push_stopped(msg, &stopped, NULL) == 0) {
+        reader = fq_idmap_get(&hub->ids, stopped.reader);
+        if (reader) {
+            fq_pushed_stopped(reader, &stopped);
         }
     }
     return reader != NULL;

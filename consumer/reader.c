@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "consumer/consumer.h"
 #include "consumer/hub.h"
+#include "consumer/push.h"
 
 #define RETRY_FIRST_US 20000
 #define RETRY_MOST_US 1000000
@@ -27,16 +28,26 @@
 static const char *const state_names[] = {
     [FQ_READER_UNROUTED] = "unrouted", [FQ_READER_LINK] = "link",
     [FQ_READER_OPENING] = "opening",   [FQ_READER_SEEKING] = "seeking",
-    [FQ_READER_READING] = "reading",   [FQ_READER_HALTED] = "halted"};
+    [FQ_READER_READING] = "reading",   [FQ_READER_PUSH_OPENING] = "push opening",
+    [FQ_READER_PUSHED] = "pushed",     [FQ_READER_PUSH_CLOSING] = "push closing",
+    [FQ_READER_HALTED] = "halted"};
 
 #define MAY(state) (1u << (state))
 static const unsigned may_follow[] = {
     [FQ_READER_UNROUTED] = MAY(FQ_READER_LINK) | MAY(FQ_READER_HALTED),
     [FQ_READER_LINK] = MAY(FQ_READER_LINK) | MAY(FQ_READER_OPENING) | MAY(FQ_READER_HALTED),
-    [FQ_READER_OPENING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_HALTED),
-    [FQ_READER_SEEKING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_READING) |
+    [FQ_READER_OPENING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_PUSH_OPENING) |
                           MAY(FQ_READER_HALTED),
-    [FQ_READER_READING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_HALTED),
+    [FQ_READER_SEEKING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_READING) |
+                          MAY(FQ_READER_PUSH_OPENING) | MAY(FQ_READER_HALTED),
+    [FQ_READER_READING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_PUSH_OPENING) |
+                          MAY(FQ_READER_HALTED),
+    [FQ_READER_PUSH_OPENING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_PUSHED) |
+                               MAY(FQ_READER_PUSH_CLOSING) | MAY(FQ_READER_HALTED),
+    [FQ_READER_PUSHED] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) | MAY(FQ_READER_PUSH_CLOSING) |
+                         MAY(FQ_READER_HALTED),
+    [FQ_READER_PUSH_CLOSING] = MAY(FQ_READER_LINK) | MAY(FQ_READER_SEEKING) |
+                               MAY(FQ_READER_PUSH_OPENING) | MAY(FQ_READER_HALTED),
     [FQ_READER_HALTED] = MAY(FQ_READER_LINK)};
 
 void fq_pread_set_state(struct fq_pread *reader, enum fq_reader_state state)
@@ -58,7 +69,7 @@ static void pause_then_retry(struct fq_pread *reader)
 
 /* ---- letting go ----------------------------------------------------------------------------- */
 
-static void drop_chunk(struct fq_chunk *chunk)
+void fq_pread_drop_chunk(struct fq_chunk *chunk)
 {
     fq_source_unref(chunk->source);
     *chunk = (struct fq_chunk){0};
@@ -66,8 +77,8 @@ static void drop_chunk(struct fq_chunk *chunk)
 
 void fq_pread_drop_bytes(struct fq_pread *reader)
 {
-    drop_chunk(&reader->chunk);
-    drop_chunk(&reader->ready);
+    fq_pread_drop_chunk(&reader->chunk);
+    fq_pread_drop_chunk(&reader->ready);
     fq_fetch_abandon(reader);
 }
 
@@ -102,6 +113,7 @@ static void close_reader(struct fq_pread *reader)
         return;
     }
     fq_link_cancel(link, reader);
+    fq_rpush_leave(reader);
     if (reader->is_open && fq_link_is_up(link)) {
         uint32_t correlation = fq_link_correlation(link);
         int64_t length = fq_encode_reader_close(buffer, sizeof buffer, correlation,
@@ -270,9 +282,16 @@ static void reader_opened(void *context, int status, const struct fq_msg *msg, c
     } else if (offset > answer.end) {
         fq_pread_set_condition(reader, FLASHQ_ERR_OUT_OF_RANGE, answer.end);
     } else {
-        fq_pread_ask_segment(reader, offset);
+        fq_pread_begin_at(reader, offset);
     }
     fq_engine_progress(reader->consumer->engine);
+}
+
+void fq_pread_begin_at(struct fq_pread *reader, int64_t offset)
+{
+    if (!fq_pushed_is_due(reader) || !fq_pushed_begin(reader, offset)) {
+        fq_pread_ask_segment(reader, offset);
+    }
 }
 
 static void open_reader(struct fq_pread *reader, int64_t now_us)
@@ -327,6 +346,9 @@ static bool look_again(struct fq_pread *reader)
 static void read_on(struct fq_pread *reader)
 {
     while (reader->state == FQ_READER_READING && !reader->has_batch && !reader->has_condition) {
+        if (fq_pushed_is_due(reader) && fq_pushed_begin(reader, reader->next_offset)) {
+            return;
+        }
         if (reader->is_caught_up && !look_again(reader)) {
             return;
         }
@@ -344,11 +366,13 @@ static void read_on(struct fq_pread *reader)
         }
         int found = fq_walk_open_batch(reader);
         if (found == 0) {
-            drop_chunk(&reader->chunk);
+            fq_pread_drop_chunk(&reader->chunk);
         } else if (found == FLASHQ_ERR_NO_MEMORY) {
             return;
         } else if (found < 0) {
             fq_pread_doubt(reader);
+        } else if (reader->push_hold > 0 && --reader->push_hold == 0) {
+            reader->push_retry_us = 0; /* the place that could not be pushed is behind it */
         }
     }
 }
@@ -372,8 +396,11 @@ void fq_pread_prepare(struct fq_pread *reader, int64_t now_us)
         }
         break;
     case FQ_READER_OPENING:
-    case FQ_READER_SEEKING: break;
+    case FQ_READER_SEEKING:
+    case FQ_READER_PUSH_OPENING:
+    case FQ_READER_PUSH_CLOSING: break;
     case FQ_READER_READING: read_on(reader); break;
+    case FQ_READER_PUSHED: fq_pushed_read(reader); break;
     case FQ_READER_HALTED:
         if (!reader->has_condition && may_recover(reader) && now_us >= reader->retry_us) {
             reader->wants_reroute = true;
@@ -398,6 +425,9 @@ int64_t fq_pread_next_deadline_us(const struct fq_pread *reader)
     if (reader->segment && reader->state == FQ_READER_READING) {
         return reader->segment->retire_us;
     }
+    if (reader->state == FQ_READER_PUSHED && !reader->is_paused) {
+        return reader->rest_due_us;
+    }
     bool waits = reader->state == FQ_READER_LINK && reader->hub &&
                  fq_link_is_up(fq_hub_link(reader->hub));
     waits |= reader->state == FQ_READER_HALTED && !reader->has_condition && may_recover(reader);
@@ -413,8 +443,8 @@ bool fq_pread_has_news(const struct fq_pread *reader)
 
 bool fq_pread_is_resolved(const struct fq_pread *reader)
 {
-    return reader->state == FQ_READER_READING || reader->has_condition ||
-           reader->state == FQ_READER_HALTED;
+    return reader->state == FQ_READER_READING || reader->state == FQ_READER_PUSHED ||
+           reader->has_condition || reader->state == FQ_READER_HALTED;
 }
 
 /* ---- seeking, coming and going ---------------------------------------------------------------- */
@@ -434,6 +464,9 @@ void fq_pread_seek(struct fq_pread *reader, int64_t offset)
     case FQ_READER_OPENING: break; /* the position is looked at once the reader is open */
     case FQ_READER_SEEKING: reader->is_superseded = true; break;
     case FQ_READER_READING: fq_pread_go_to_position(reader); break;
+    case FQ_READER_PUSH_OPENING:
+    case FQ_READER_PUSHED:
+    case FQ_READER_PUSH_CLOSING: fq_pushed_go_to(reader, offset); break;
     case FQ_READER_HALTED:
         reader->wants_reroute |= reader->hub == NULL;
         fq_pread_set_state(reader, FQ_READER_LINK);
@@ -466,7 +499,8 @@ void fq_pread_reroute(struct fq_pread *reader, struct fq_link *link)
 
 void fq_pread_link_up(struct fq_pread *reader)
 {
-    reader->retry_us = 0;
+    reader->retry_us = reader->push_retry_us = 0;
+    reader->is_push_denied = false; /* another broker, or a newer one */
     fq_consumer_busy(reader->consumer, reader);
 }
 
@@ -474,6 +508,7 @@ void fq_pread_link_down(struct fq_pread *reader, int code, const char *text)
 {
     (void)fq_err_set(&reader->consumer->last_error, code, "%s", text);
     fq_link_cancel(fq_hub_link(reader->hub), reader);
+    fq_rpush_drop(reader);
     reader->is_open = false;
     fq_pread_drop_segment(reader);
     close_reader(reader);
@@ -535,6 +570,7 @@ int fq_pread_create(struct fq_consumer *consumer, struct fq_rtopic *rtopic, int3
     reader->rtopic = rtopic;
     rtopic->refs++;
     reader->index = index;
+    reader->wants_push = consumer->wants_push;
     reader->position = offset;
     reader->next_offset = -1;
     reader->high_watermark = -1;

@@ -9,6 +9,17 @@
  *                         +-- connection lost, reset by the broker: from any but UNROUTED and HALTED
  *   HALTED: a condition was reported that only a seek (or nothing: the topic is gone) gets over.
  *
+ * A reader that is to be pushed to (fetch.mode) goes another way:
+ *
+ *                 PUSH_OPEN                    given             stopped, doubt, seek      PUSH_CLOSE answered
+ *   OPENING,     ----------> PUSH_OPENING ----------> PUSHED ---------------------> PUSH_CLOSING --------> SEEKING or
+ *   READING                       | refused              | PUSH_STOPPED                                 PUSH_OPENING
+ *                                 +----------------------+--> SEEKING (it pulls)
+ *
+ * In PUSHED: `push` is set and `segment` is not; `next_position` counts the bytes of the push; chunks lie in
+ * its ring. Whatever is wrong there is not looked into: the reader pulls, which knows how to look again, and
+ * is pushed to again once the place is behind it.
+ *
  * In READING: `segment` is set; `next_position`/`next_offset` say where the next batch to be walked begins in
  * it. Bytes come as chunks: `chunk` is walked, `fetch` (one at a time) brings the next. Over a transport
  * that shows the memory a chunk is the segment itself and nothing is fetched.
@@ -29,6 +40,7 @@
 
 struct fq_consumer;
 struct fq_hub;
+struct fq_rpush;
 
 enum fq_reader_state {
     FQ_READER_UNROUTED,
@@ -36,6 +48,9 @@ enum fq_reader_state {
     FQ_READER_OPENING,
     FQ_READER_SEEKING,
     FQ_READER_READING,
+    FQ_READER_PUSH_OPENING,
+    FQ_READER_PUSHED,
+    FQ_READER_PUSH_CLOSING,
     FQ_READER_HALTED
 };
 
@@ -111,8 +126,20 @@ struct fq_pread {
     int64_t probe_step, asked_offset;
     bool is_superseded;          /* SEEKING: a seek came; the answer under way is not the one to go on with */
 
+    /* pushing */
+    bool wants_push;             /* the mode asked for */
+    bool is_push_denied;         /* not on this connection */
+    struct fq_rpush *push;        /* in PUSH_OPENING, PUSHED, PUSH_CLOSING */
+    unsigned push_failures;      /* bytes that were wrong, in a row */
+    unsigned push_hold;          /* batches to pull before it is tried again */
+    unsigned push_good;          /* batches pushed since the last failure */
+    int64_t push_retry_us;
+    int64_t rest_due_us;         /* a batch has begun whose rest must come by then; INT64_MAX */
+    uint64_t rest_tail;          /* the tail when that was said */
+
     /* the batch being handed out */
     bool has_batch;
+    uint64_t batch_position;     /* of its first byte */
     struct fq_source *batch_source;
     struct fq_batch_iter iter;
     bool is_pinned;              /* the running poll holds batch_source already */
@@ -159,6 +186,23 @@ void fq_pread_notified(struct fq_pread *reader);
 void fq_pread_retiring(struct fq_pread *reader, const struct fq_segment_retiring *msg);
 void fq_pread_reset(struct fq_pread *reader, const struct fq_reader_reset *msg);
 
+/* pushed.c */
+/* To be pushed to from now on, or to pull. Takes effect by itself, at exactly the place reached. */
+void fq_pushed_set(struct fq_pread *reader, bool wants_push);
+/* Whether pushing should be tried now. */
+bool fq_pushed_is_due(struct fq_pread *reader);
+/* PUSH_OPEN at `offset`; false: it has to be pulled for now. */
+bool fq_pushed_begin(struct fq_pread *reader, int64_t offset);
+/* A seek, or the mode changed: goes on at `offset` (or FLASHQ_OFFSET_START, _END) once nothing is written any
+ * more. */
+void fq_pushed_go_to(struct fq_pread *reader, int64_t offset);
+/* In PUSHED: takes what lies in the ring, gives credit. */
+void fq_pushed_read(struct fq_pread *reader);
+/* Called by push.c and the hub. */
+void fq_pushed_opened(struct fq_pread *reader, int status, int64_t position_offset, const char *text);
+void fq_pushed_closed(struct fq_pread *reader);
+void fq_pushed_stopped(struct fq_pread *reader, const struct fq_push_stopped *msg);
+
 /* reader.c, for segments.c, fetch.c and walk.c */
 void fq_pread_set_state(struct fq_pread *reader, enum fq_reader_state state);
 /* What a refusal means, of READER_OPEN and of SEGMENT_OPEN. */
@@ -171,6 +215,10 @@ void fq_pread_drop_batch(struct fq_pread *reader);
 void fq_pread_reopen(struct fq_pread *reader);
 /* The same after a pause: what is in the way passes by itself, and the user is told nothing. */
 void fq_pread_retry(struct fq_pread *reader);
+
+/* Reads on at `offset`, pushed to or pulling; from OPENING, SEEKING, READING and PUSH_CLOSING. */
+void fq_pread_begin_at(struct fq_pread *reader, int64_t offset);
+void fq_pread_drop_chunk(struct fq_chunk *chunk);
 
 /* segments.c. SEGMENT_OPEN; from OPENING, SEEKING and READING. */
 void fq_pread_ask_segment(struct fq_pread *reader, int64_t offset);

@@ -122,7 +122,7 @@ static void segment_given(struct fq_pread *reader, const struct fq_segment_open_
 void fq_pread_go_to_position(struct fq_pread *reader)
 {
     if (reader->position >= 0) {
-        fq_pread_ask_segment(reader, reader->position);
+        fq_pread_begin_at(reader, reader->position);
     } else {
         fq_pread_reopen(reader); /* what start and end are, opening says */
     }

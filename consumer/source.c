@@ -100,6 +100,29 @@ int fq_buffers_get(struct fq_buffers *buffers, size_t bytes, struct fq_buffer **
     return 0;
 }
 
+bool fq_buffers_charge(struct fq_buffers *buffers, uint64_t bytes)
+{
+    uint64_t room = buffers->limit_bytes > buffers->usual_bytes
+                        ? buffers->limit_bytes - buffers->usual_bytes
+                        : 0;
+    while (buffers->total_bytes + bytes > room && !fq_chain_is_empty(&buffers->spare)) {
+        struct fq_buffer *buffer = fq_chain_item(buffers->spare.next, struct fq_buffer, node);
+        fq_chain_remove(&buffer->node);
+        buffers->total_bytes -= buffer->bytes;
+        free_buffer(buffer);
+    }
+    if (bytes > room || buffers->total_bytes > room - bytes) {
+        return false;
+    }
+    buffers->total_bytes += (size_t)bytes;
+    return true;
+}
+
+void fq_buffers_discharge(struct fq_buffers *buffers, uint64_t bytes)
+{
+    buffers->total_bytes -= (size_t)bytes;
+}
+
 static void release_scratch(struct fq_source *source)
 {
     struct fq_scratch *scratch = fq_chain_item(source, struct fq_scratch, source);

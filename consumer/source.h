@@ -7,6 +7,7 @@
 #ifndef FQ_CONSUMER_SOURCE_H
 #define FQ_CONSUMER_SOURCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,12 +18,19 @@
 struct fq_source {
     unsigned refs;
     void (*release)(struct fq_source *source);
+    /* What a poll holds instead of the source itself; NULL: it holds that already. May be NULL. */
+    struct fq_source *(*lend)(struct fq_source *source);
 };
 
 static inline struct fq_source *fq_source_ref(struct fq_source *source)
 {
     source->refs++;
     return source;
+}
+/* A reference for the poll that hands out records of it; NULL: it has one. */
+static inline struct fq_source *fq_source_lend(struct fq_source *source)
+{
+    return source->lend ? source->lend(source) : fq_source_ref(source);
 }
 static inline void fq_source_unref(struct fq_source *source) /* NULL is fine */
 {
@@ -61,6 +69,10 @@ void fq_buffers_init(struct fq_buffers *buffers, size_t usual_bytes, size_t limi
 void fq_buffers_fini(struct fq_buffers *buffers);
 /* A buffer of at least `bytes` with one reference. AGAIN: the limit is reached (one always gets through). */
 int fq_buffers_get(struct fq_buffers *buffers, size_t bytes, struct fq_buffer **ret);
+/* Room for memory that is no buffer (the ring of a push); one buffer's worth is left for partitions that are
+ * pulled. false: there is none now. */
+bool fq_buffers_charge(struct fq_buffers *buffers, uint64_t bytes);
+void fq_buffers_discharge(struct fq_buffers *buffers, uint64_t bytes);
 /* NULL without memory. */
 struct fq_scratch *fq_buffers_scratch(struct fq_buffers *buffers);
 

@@ -83,6 +83,7 @@ int fq_walk_open_batch(struct fq_pread *reader)
         return code;
     }
     chunk->used += wanted;
+    reader->batch_position = reader->next_position;
     reader->want_bytes = 0;
     if (!reader->consumer->engine->config.fetch_prefetch) {
         reader->guess_bytes = wanted; /* the next is likely as large */
@@ -162,7 +163,7 @@ bool fq_pread_next(struct fq_pread *reader, struct fq_record *ret, struct fq_sou
         }
         if (found == 1) {
             if (!reader->is_pinned) {
-                *ret_new_source = fq_source_ref(reader->batch_source);
+                *ret_new_source = fq_source_lend(reader->batch_source);
                 reader->is_pinned = true;
             }
             reader->position = ret->offset + 1;

@@ -31,6 +31,7 @@ static const struct fq_opt options[] = {
     {SUB_FORMAT, 'f', "format", "FMT", "how records are printed, such as '%o %k %v\\n'"},
     {SUB_DELIMITER, 'D', "delimiter", "DELIM", "what is printed after each value [\\n]"},
     {SUB_UNTIL, 0, "until", "BOUND", "end before this OFFSET or @TIME"},
+    {SUB_PUSH, 0, "push", NULL, "the broker writes the records here (-X fetch.mode=push)"},
     {SUB_META, 0, "meta-only", NULL, "JSON lines without key, value and headers"},
     {SUB_MAX_WAIT, 0, "max-wait", "T", "end when no record came for so long"},
     {SUB_MAX_WAIT_MS, 0, "timeout-ms", "MS", NULL},
@@ -39,7 +40,6 @@ static const struct fq_opt options[] = {
     {SUB_PARTITIONS, 0, "partition", "P", NULL},
     {SUB_TOPIC, 0, "topic", "TOPIC", NULL},
     {SUB_GROUP, 'g', "group", "GROUP", NULL},
-    {SUB_PUSH, 0, "push", NULL, NULL},
     {0, 0, NULL, NULL, NULL},
 };
 
@@ -50,7 +50,7 @@ struct sub {
     int32_t *partitions;
     size_t partitions_count;
     struct fq_offset_range range;
-    bool is_to_end;
+    bool is_to_end, is_push;
     int64_t count; /* INT64_MAX: all */
     int64_t max_wait_ms;
     struct fq_printer printer;
@@ -92,7 +92,7 @@ static int take(void *args, int id, const char *value, struct fq_fault *fault)
     case SUB_MAX_WAIT_MS:
         return fq_parse_whole(value, "timeout-ms", 0, INT32_MAX, &sub->max_wait_ms, fault);
     case SUB_GROUP: return fq_fault_set(fault, "consumer groups are not in this release");
-    case SUB_PUSH: return fq_fault_set(fault, "push is not in this release: records are pulled");
+    case SUB_PUSH: sub->is_push = true; return 0;
     default: return FLASHQ_ERR_INVALID;
     }
 }
@@ -154,7 +154,8 @@ static int run_prepared(struct sub *sub)
     if (sub->printer.format && (sub->printer.is_meta_only || sub->cli->output != FQ_OUTPUT_TABLE)) {
         return fq_cli_usage(sub->cli, "-f and -O json exclude each other");
     }
-    int code = fq_cli_connect(sub->cli);
+    int code = sub->is_push ? fq_cli_set(sub->cli, "fetch.mode", "push") : 0;
+    code = code == 0 ? fq_cli_connect(sub->cli) : code;
     for (size_t i = 0; i < sub->topics_count && code == 0; i++) {
         code = fq_lanes_add(sub->cli, &lanes, sub->topics[i], sub->partitions,
                             sub->partitions_count, &sub->range, sub->is_to_end);

@@ -197,6 +197,34 @@ int flashq_resume(flashq_consumer *handle, const char *topic, int32_t partition)
     return set_paused(handle, topic, partition, false);
 }
 
+int flashq_set_mode(flashq_consumer *handle, const char *topic, int32_t partition,
+                    enum flashq_mode mode)
+{
+    struct fq_consumer *consumer = fq_api_consumer(handle);
+    bool is_mode = mode == FLASHQ_MODE_PULL || mode == FLASHQ_MODE_PUSH;
+    int code = is_mode ? enter(consumer) : FLASHQ_ERR_INVALID;
+    if (code != 0) {
+        return code;
+    }
+    code = fq_consumer_set_push(consumer, topic, partition, mode == FLASHQ_MODE_PUSH);
+    leave(consumer);
+    return code;
+}
+
+int flashq_mode(flashq_consumer *handle, const char *topic, int32_t partition,
+                enum flashq_mode *ret_mode)
+{
+    struct fq_consumer *consumer = fq_api_consumer(handle);
+    struct fq_pread *reader;
+    int code = ret_mode ? enter_partition(consumer, topic, partition, &reader) : FLASHQ_ERR_INVALID;
+    if (code != 0) {
+        return code;
+    }
+    *ret_mode = reader->state == FQ_READER_PUSHED ? FLASHQ_MODE_PUSH : FLASHQ_MODE_PULL;
+    leave(consumer);
+    return code;
+}
+
 int flashq_position(flashq_consumer *handle, const char *topic, int32_t partition,
                     int64_t *ret_offset)
 {

@@ -26,6 +26,9 @@ static const struct fq_conf_word resets[] = {
     {"none", FQ_RESET_NONE}, {"start", FQ_RESET_START}, {"earliest", FQ_RESET_START},
     {"end", FQ_RESET_END},   {"latest", FQ_RESET_END},  {NULL, 0}};
 
+static const struct fq_conf_word fetch_modes[] = {
+    {"pull", FQ_FETCH_PULL}, {"push", FQ_FETCH_PUSH}, {NULL, 0}};
+
 static const struct fq_conf_key keys[] = {
     {.name = "brokers", .aliases = "bootstrap.servers metadata.broker.list", .type = FQ_CONF_STRING,
      .default_value = "", .min = 0, .max = FQ_CLIENT_BROKERS_BYTES, FIELD(brokers),
@@ -94,7 +97,14 @@ static const struct fq_conf_key keys[] = {
      .help = "how much is read from a partition at once (a larger batch still comes)"},
     {.name = "fetch.buffer.bytes", .aliases = "queued.max.bytes", .type = FQ_CONF_BYTES,
      .default_value = "64MiB", .min = MIB, .max = 64 * GIB, FIELD(fetch_buffer_bytes),
-     .help = "memory of one consumer for what was read ahead"},
+     .help = "memory of one consumer for what was read ahead or pushed"},
+    {.name = "fetch.mode", .type = FQ_CONF_CHOICE, .default_value = "pull", .words = fetch_modes,
+     FIELD(fetch_mode),
+     .help = "pull: consumers read from the broker's memory; push: the broker writes into theirs"},
+    {.name = "push.buffer.bytes", .type = FQ_CONF_BYTES, .default_value = "4MiB",
+     .min = FQ_LIMIT_PUSH_RING_BYTES_MIN, .max = FQ_LIMIT_PUSH_RING_BYTES_MAX,
+     FIELD(push_buffer_bytes),
+     .help = "the ring of a partition that is pushed (at least the broker's largest batch)"},
     {.name = "fetch.prefetch", .type = FQ_CONF_BOOL, .default_value = "true", FIELD(fetch_prefetch),
      .help = "whether what follows is read while the application works; false: pulling brings one batch "
              "at a time, when it is asked for"},

@@ -16,6 +16,7 @@
 
 enum fq_transport_choice { FQ_CHOICE_AUTO, FQ_CHOICE_SHM, FQ_CHOICE_TCP };
 enum fq_reports_kind { FQ_REPORTS_NONE, FQ_REPORTS_ERRORS, FQ_REPORTS_ALL };
+enum fq_fetch_mode { FQ_FETCH_PULL, FQ_FETCH_PUSH };
 enum fq_reset { FQ_RESET_NONE, FQ_RESET_START, FQ_RESET_END };
 
 struct fq_client_config {
@@ -45,6 +46,8 @@ struct fq_client_config {
     /* consumers */
     int64_t fetch_max_bytes;
     int64_t fetch_buffer_bytes;
+    int64_t fetch_mode;            /* enum fq_fetch_mode */
+    int64_t push_buffer_bytes;
     bool fetch_prefetch;
     int64_t reset;                 /* enum fq_reset */
     bool verify_crc;

@@ -60,9 +60,9 @@ class Output(WithBroker):
         self.assertIn("character 4", stderr)
 
     def test_not_in_this_release_is_said_and_is_usage(self):
-        for command in (("group", "list"), ("sub", "t", "-g", "g"), ("sub", "t", "--push"),
+        for command in (("group", "list"), ("sub", "t", "-g", "g"),
                         ("cluster", "rebalance"), ("partition", "elect", "t", "0"),
-                        ("bench", "sub", "t", "--mode", "push"), ("bench", "pub", "t", "--transport", "rdma")):
+                        ("bench", "pub", "t", "--transport", "rdma")):
             _, stderr = self.broker.run(*command, code=2)
             self.assertIn("release", stderr, command)
 

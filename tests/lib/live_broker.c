@@ -124,7 +124,10 @@ static flashq_config *config_of(struct live_broker *b, const char *transport, va
 {
     char text[512];
     flashq_config *config = flashq_config_new();
-    const char *brokers = strcmp(transport, "shm") == 0 ? b->shm : b->tcp;
+    const char *brokers = strncmp(transport, "shm", 3) == 0 ? b->shm : b->tcp;
+    if (strstr(transport, "+push") && flashq_config_set(config, "fetch.mode", "push", text, sizeof text) != 0) {
+        die("fetch.mode", text);
+    }
     if (flashq_config_set(config, "brokers", brokers, text, sizeof text) != 0) {
         die("brokers", text);
     }

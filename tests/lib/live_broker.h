@@ -35,7 +35,7 @@ void live_broker_kill(struct live_broker *b);
 void live_broker_stop(struct live_broker *b);
 void live_broker_end(struct live_broker *b);
 
-/* A client of the broker over "shm" or "tcp" with more keys: pairs, ended by NULL. Aborts on an error. */
+/* A client of the broker over "shm" or "tcp" (consumers pull), "shm+push" or "tcp+push", with more keys: pairs, ended by NULL. Aborts on an error. */
 flashq_client *live_client(struct live_broker *b, const char *transport, ...);
 /* The same whose fabrics follow a fault plan; *ret_fabric (the last one made) for changing it. */
 struct faulty_client {

@@ -13,14 +13,14 @@
 #include "base/random.h"
 #include "live_broker.h"
 
-static char transports[][8] = {"shm", "tcp"};
+static char transports[][12] = {"shm", "tcp", "shm+push", "tcp+push"};
 
 #define over_both(suite, name)                                                                     \
     ParameterizedTestParameters(suite, name)                                                       \
     {                                                                                              \
-        return cr_make_param_array(char[8], transports, 2);                                        \
+        return cr_make_param_array(char[12], transports, 4);                                       \
     }                                                                                              \
-    ParameterizedTest(char (*transport)[8], suite, name, .timeout = 60)
+    ParameterizedTest(char (*transport)[12], suite, name, .timeout = 60)
 
 struct setup {
     struct live_broker b;
@@ -868,7 +868,7 @@ over_both(resets, a_retiring_segment_is_given_back)
         (void)usleep(10000);
     }
     cr_assert_eq(counter(s.client, "readers.segments.retiring"), 0);
-    if (strcmp(*transport, "tcp") == 0) { /* over shm the borrowed message lies in it */
+    if (strcmp(*transport, "shm") != 0) { /* over shm the borrowed message lies in it */
         cr_assert_eq(counter(s.client, "readers.segments.cut"), 0, "it did not have to be taken away");
     }
     int64_t at = 1;

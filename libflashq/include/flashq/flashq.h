@@ -277,6 +277,22 @@ FLASHQ_API int flashq_seek_time(flashq_consumer *consumer, const char *topic, in
  * the others; partition -1: all of the topic. NOT_FOUND if nothing of it is assigned. */
 FLASHQ_API int flashq_pause(flashq_consumer *consumer, const char *topic, int32_t partition);
 FLASHQ_API int flashq_resume(flashq_consumer *consumer, const char *topic, int32_t partition);
+/* How records get here. PULL: this side reads them from the broker's memory, ahead of the application
+ * (`fetch.prefetch`); PUSH: the broker writes them into a ring of this side (`push.buffer.bytes` for each
+ * partition), as fast as the application gives room back by polling, and a partition that is not polled holds
+ * nobody else up. In-bound one-sided reads are cheaper for the broker, so pull scales to more consumers; push
+ * has the lowest latency. Partitions begin with the client key `fetch.mode` (pull). */
+enum flashq_mode { FLASHQ_MODE_PULL = 0, FLASHQ_MODE_PUSH = 1 };
+/* Changes how a partition (-1: all of the topic; topic NULL: all, and those assigned later) is read, from
+ * exactly the place reached: no record is lost or repeated. Does not block. NOT_FOUND if nothing of the topic
+ * is assigned. */
+FLASHQ_API int flashq_set_mode(flashq_consumer *consumer, const char *topic, int32_t partition,
+                               enum flashq_mode mode);
+/* How it is read at this moment. A partition that is to be pushed is pulled while `fetch.buffer.bytes` has no
+ * room for its ring, where the log is damaged or has a batch larger than the ring, and by a broker that does not
+ * push. NOT_FOUND: not assigned. */
+FLASHQ_API int flashq_mode(flashq_consumer *consumer, const char *topic, int32_t partition,
+                           enum flashq_mode *ret_mode);
 /* The next offset that poll will return. NOT_FOUND: not assigned; AGAIN: start or end, not resolved yet. */
 FLASHQ_API int flashq_position(flashq_consumer *consumer, const char *topic, int32_t partition,
                                int64_t *ret_offset);
