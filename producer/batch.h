@@ -15,6 +15,7 @@
 #include "wire/record_batch.h"
 
 struct fq_ppart;
+struct fq_ring;
 
 /* What a report needs to know about a record. */
 struct fq_sent {
@@ -38,6 +39,9 @@ struct fq_batch {
     uint64_t id;                /* rises with creation */
 
     struct fq_block block;
+    struct fq_ring *home;       /* `block` lies in this ring (inring.c) ... */
+    struct fq_chain held_node;  /* ... in its `held`, or it is its `open` one */
+    uint64_t position;          /* ... from here on */
     struct fq_batch_builder builder;
     size_t length;              /* once numbered; 0: not yet */
     int32_t base_sequence;      /* in the bytes, with `epoch` and `producer_id` */

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "client/metadata.h"
 #include "producer/batching.h"
+#include "producer/inring.h"
 #include "producer/partition_internal.h"
 #include "producer/producer.h"
 
@@ -199,9 +200,10 @@ static void number(struct fq_ppart *ppart, struct fq_batch *batch)
     ppart->next_sequence = fq_sequence_add(ppart->next_sequence, count);
 }
 
+static bool has_place_in_ring(struct fq_ring *ring, struct fq_batch *batch);
+
 /* Where the batch goes; AGAIN: nowhere yet, TOO_LARGE: nowhere ever. */
-static int find_place(struct fq_ppart *ppart, const struct fq_batch *batch,
-                      struct fq_direct_place *ret)
+static int find_place(struct fq_ppart *ppart, struct fq_batch *batch, struct fq_direct_place *ret)
 {
     struct fq_ring *ring = ppart->ring;
     bool is_direct = ppart->producer->is_direct;
@@ -218,7 +220,7 @@ static int find_place(struct fq_ppart *ppart, const struct fq_batch *batch,
         return fq_ring_has_notify(ring) ? fq_direct_next(&ppart->direct, batch->length, ret)
                                         : FLASHQ_ERR_AGAIN;
     }
-    return fq_ring_has_room(ring, batch->length) ? 0 : FLASHQ_ERR_AGAIN;
+    return has_place_in_ring(ring, batch) ? 0 : FLASHQ_ERR_AGAIN;
 }
 
 static void fail_too_large(struct fq_ppart *ppart, struct fq_batch *batch)
@@ -249,6 +251,45 @@ static void post(struct fq_ppart *ppart, struct fq_batch *batch, const struct fq
     if (producer->engine->config.acks == FQ_ACKS_NONE && !batch->is_reported) {
         fq_producer_batch_done(producer, batch, 0, FLASHQ_PERSISTED_MAYBE, -1, false, true);
     }
+}
+
+/* The ring's open batch is where another one goes. It goes first if it may and is worth it, else it moves; but for
+ * one that the application writes into. */
+static bool make_way(struct fq_ring *ring)
+{
+    struct fq_batch *open = ring->open;
+    struct fq_ppart *ppart = open->ppart;
+    if (open->is_claimed) {
+        return false;
+    }
+    bool is_first = fq_chain_is_empty(&ppart->waiting) ||
+                    fq_chain_item(ppart->waiting.next, struct fq_batch, node) == open;
+    bool may_go = ppart->state == FQ_PPART_OPEN && ppart->ring == ring && is_first &&
+                  ppart->in_flight_count < ppart->max_in_flight;
+    bool is_worth_it = open != ppart->filling || open->builder.used >= FQ_BATCHING_GOOD_BYTES / 2;
+    if (!may_go || !is_worth_it) {
+        return fq_inring_move_out(open) == 0;
+    }
+    if (open == ppart->filling) {
+        fq_ppart_close_batch(ppart);
+    }
+    number(ppart, open);
+    post(ppart, open, NULL);
+    return true;
+}
+
+static bool has_place_in_ring(struct fq_ring *ring, struct fq_batch *batch)
+{
+    if (!fq_ring_has_notify(ring)) {
+        return false;
+    }
+    if (batch == ring->open) {
+        return true;
+    }
+    if (batch->home && fq_inring_move_out(batch) != 0) { /* it was sent from there before */
+        return false;
+    }
+    return (!ring->open || make_way(ring)) && fq_inring_make_room(ring, batch->length);
 }
 
 static bool send_batches(struct fq_ppart *ppart, int64_t now_us)
@@ -490,6 +531,25 @@ void fq_ppart_ring_up(struct fq_ring *ring)
             (void)fq_ppart_pump(ppart, ring->engine->now_us);
         }
     }
+}
+
+void fq_ppart_lost(struct fq_batch *batch, int code)
+{
+    struct fq_ppart *ppart = batch->ppart;
+    if (batch->is_claimed) {
+        fail_claimed(ppart, code);
+        return;
+    }
+    if (batch == ppart->filling) {
+        fq_ppart_close_batch(ppart);
+    }
+    for (struct fq_chain *at = ppart->in_flight.next; at != &ppart->in_flight; at = at->next) {
+        ppart->in_flight_count -= at == &batch->node;
+    }
+    fq_chain_remove(&batch->node);
+    fq_producer_batch_done(ppart->producer, batch, code,
+                           batch->was_written ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1,
+                           false, false);
 }
 
 /* What was in flight goes back to be sent again, but for what nobody waits for any more. */

@@ -93,6 +93,8 @@ int fq_ppart_direct_window(struct fq_ppart *ppart, const struct fq_direct_window
                            struct fq_err *err);
 /* ... or may not be written to any more. */
 void fq_ppart_revoked(struct fq_ppart *ppart, int reason);
+/* There was no memory to keep the bytes of a batch that was in the ring, whose connection ends. */
+void fq_ppart_lost(struct fq_batch *batch, int code);
 void fq_ppart_ring_up(struct fq_ring *ring);
 void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text);
 void fq_ppart_ring_refused(struct fq_ring *ring, int code, const char *text);

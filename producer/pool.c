@@ -69,6 +69,12 @@ void fq_pool_fini(struct fq_pool *pool)
     }
 }
 
+/* What may still be grown. */
+static size_t left(const struct fq_pool *pool)
+{
+    return pool->grown_bytes < pool->limit_bytes ? pool->limit_bytes - pool->grown_bytes : 0;
+}
+
 /* Gives up chunks that nobody uses, until there is room for `bytes`: a large block does not find a place in
  * many small chunks, however free they are. */
 static void make_room(struct fq_pool *pool, size_t bytes)
@@ -76,7 +82,7 @@ static void make_room(struct fq_pool *pool, size_t bytes)
     for (struct fq_chain *at = pool->chunks.next, *next; at != &pool->chunks; at = next) {
         next = at->next;
         struct fq_pool_chunk *chunk = fq_chain_item(at, struct fq_pool_chunk, node);
-        if (bytes <= pool->limit_bytes - pool->grown_bytes) {
+        if (bytes <= left(pool)) {
             return;
         }
         if (chunk->orders[0] == (order_of(chunk->bytes) | IS_FREE)) {
@@ -94,12 +100,12 @@ static int grow(struct fq_pool *pool, unsigned order)
 {
     size_t bytes = FQ_POOL_BLOCK_MIN << order;
     size_t usual = CHUNK_BYTES;
-    while (usual > pool->limit_bytes - pool->grown_bytes && usual > FQ_POOL_BLOCK_MIN) {
+    while (usual > left(pool) && usual > FQ_POOL_BLOCK_MIN) {
         usual /= 2;
     }
     bytes = bytes > usual ? bytes : usual;
     make_room(pool, bytes);
-    if (bytes > pool->limit_bytes - pool->grown_bytes) {
+    if (bytes > left(pool)) {
         return FLASHQ_ERR_AGAIN;
     }
     struct fq_pool_chunk *chunk = calloc(1, sizeof *chunk + bytes / FQ_POOL_BLOCK_MIN);
@@ -125,6 +131,9 @@ int fq_pool_alloc(struct fq_pool *pool, size_t bytes, struct fq_block *ret)
     if (wanted >= FQ_POOL_ORDERS) {
         return FLASHQ_ERR_TOO_LARGE;
     }
+    if (pool->used_bytes + (FQ_POOL_BLOCK_MIN << wanted) > pool->limit_bytes) {
+        return FLASHQ_ERR_AGAIN;
+    }
     while (order < FQ_POOL_ORDERS && fq_chain_is_empty(&pool->free[order])) {
         order++;
     }
@@ -144,6 +153,32 @@ int fq_pool_alloc(struct fq_pool *pool, size_t bytes, struct fq_block *ret)
     *ret = (struct fq_block){.data = (uint8_t *)block, .bytes = FQ_POOL_BLOCK_MIN << order,
                              .region = chunk->region, .chunk = chunk};
     return 0;
+}
+
+int fq_pool_alloc_beyond(struct fq_pool *pool, size_t bytes, struct fq_block *ret)
+{
+    size_t limit = pool->limit_bytes;
+    int code = fq_pool_alloc(pool, bytes, ret);
+    if (code == FLASHQ_ERR_AGAIN) {
+        pool->limit_bytes = SIZE_MAX / 2;
+        code = fq_pool_alloc(pool, bytes, ret);
+        pool->limit_bytes = limit;
+    }
+    return code;
+}
+
+int fq_pool_charge(struct fq_pool *pool, size_t bytes)
+{
+    if (pool->used_bytes + bytes > pool->limit_bytes) {
+        return FLASHQ_ERR_AGAIN;
+    }
+    pool->used_bytes += bytes;
+    return 0;
+}
+
+void fq_pool_discharge(struct fq_pool *pool, size_t bytes)
+{
+    pool->used_bytes -= bytes;
 }
 
 void fq_pool_free(struct fq_pool *pool, struct fq_block *block)

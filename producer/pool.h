@@ -35,6 +35,11 @@ void fq_pool_fini(struct fq_pool *pool);
 /* A block of at least `bytes` (a power of two); FLASHQ_ERR_AGAIN when the limit is reached, NO_MEMORY when
  * the system has none. */
 int fq_pool_alloc(struct fq_pool *pool, size_t bytes, struct fq_block *ret);
+/* The same without a limit: for what is in the queue already. */
+int fq_pool_alloc_beyond(struct fq_pool *pool, size_t bytes, struct fq_block *ret);
 void fq_pool_free(struct fq_pool *pool, struct fq_block *block); /* an empty one is fine */
+/* Bytes that lie elsewhere but count; AGAIN when the limit is reached. */
+int fq_pool_charge(struct fq_pool *pool, size_t bytes);
+void fq_pool_discharge(struct fq_pool *pool, size_t bytes);
 
 #endif

@@ -17,6 +17,7 @@
 #include "client/link.h"
 #include "conf/units.h"
 #include "producer/claim.h"
+#include "producer/inring.h"
 
 #define REFRESH_PAUSE_US 100000
 #define EXPIRE_PAUSE_US 10000
@@ -176,6 +177,9 @@ static bool is_busy(struct fq_member *member)
 void fq_producer_batch_free(struct fq_producer *producer, struct fq_batch *batch)
 {
     fq_chain_remove(&batch->order);
+    if (batch->home) {
+        fq_inring_release(batch);
+    }
     fq_pool_free(&producer->pool, &batch->block);
     fq_chain_insert_after(&producer->spare, &batch->node); /* taken from the front: still in the cache */
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "producer/inring.h"
 #include "producer/partition.h"
 
 #define POST_BYTES_MAX ((size_t)4 << 20) /* of one write; below FQ_LIMIT_FABRIC_FRAME_BYTES */
@@ -29,6 +30,7 @@ static struct fq_ring *ring_of_user(struct fq_link_user *user)
 
 static void close_connection_side(struct fq_ring *ring)
 {
+    fq_inring_leave(ring);
     fq_remote_close(ring->window);
     ring->window = NULL;
     if (ring->ack_window) {
@@ -76,6 +78,7 @@ static void ring_opened(void *context, int status, const struct fq_msg *msg, con
     }
     ring->entries = answer.entries;
     ring->window_bytes = answer.window_bytes;
+    ring->map = fq_remote_map(ring->window);
     ring->state = FQ_RING_OPEN;
     fq_err_clear(&ring->why_closed);
     fq_ppart_ring_up(ring);
@@ -161,10 +164,29 @@ bool fq_ring_has_notify(const struct fq_ring *ring)
            ring->posted - ring->acked < ring->entries;
 }
 
-bool fq_ring_has_room(const struct fq_ring *ring, size_t length)
+static bool take_consumed(struct fq_ring *ring, const struct fq_ack_head *head)
+{
+    /* Any order of this load and the entries' is fine: it only grows, and only room follows from it. */
+    uint64_t consumed = __atomic_load_n(&head->consumed, __ATOMIC_ACQUIRE);
+    if (consumed < ring->consumed || consumed > ring->written) {
+        return false;
+    }
+    ring->consumed = consumed;
+    return true;
+}
+
+static bool fits(const struct fq_ring *ring, size_t length)
+{
+    return ring->written - fq_inring_floor(ring) + length <= ring->window_bytes;
+}
+
+/* What the broker consumed is read when it matters: a value that makes no sense is met with the next
+ * acknowledgements. */
+bool fq_ring_has_room(struct fq_ring *ring, size_t length)
 {
     return fq_ring_has_notify(ring) &&
-           ring->written - ring->consumed + length <= ring->window_bytes;
+           (fits(ring, length) ||
+            (take_consumed(ring, fq_region_base(ring->ack_region)) && fits(ring, length)));
 }
 
 static void go_on_posting(struct fq_ring *ring)
@@ -210,6 +232,9 @@ void fq_ring_post(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch)
 {
     struct fq_direct_place place = {.remote = ring->window,
                                     .offset = ring->written % ring->window_bytes};
+    if (batch == ring->open) {
+        fq_inring_post(ring, batch);
+    }
     fq_ring_post_direct(ring, slot, batch, &place);
 }
 
@@ -231,17 +256,6 @@ static void on_writable(struct fq_link_user *user)
 }
 
 /* ---- acknowledgements ----------------------------------------------------------------------- */
-
-static bool take_consumed(struct fq_ring *ring, const struct fq_ack_head *head)
-{
-    /* Any order of this load and the entries' is fine: it only grows, and only room follows from it. */
-    uint64_t consumed = __atomic_load_n(&head->consumed, __ATOMIC_ACQUIRE);
-    if (consumed < ring->consumed || consumed > ring->written) {
-        return false;
-    }
-    ring->consumed = consumed;
-    return true;
-}
 
 static void break_link(struct fq_ring *ring, const char *text)
 {
@@ -351,6 +365,7 @@ int fq_ring_of(struct fq_link *link, struct fq_ring **ret)
     ring->engine = link->engine;
     ring->user.ops = &ring_ops;
     fq_chain_init(&ring->pparts);
+    fq_chain_init(&ring->held);
     fq_link_add_user(link, &ring->user);
     *ret = ring;
     return 0;

@@ -37,6 +37,10 @@ struct fq_ring {
     struct fq_remote *window;
     uint64_t window_bytes;
     uint64_t written, consumed;    /* bytes since the ring was opened */
+    uint8_t *map;                  /* the window itself, if it can be seen; then, by inring.c: */
+    struct fq_batch *open;         /* built at `written` */
+    struct fq_chain held;          /* built there, posted, not answered; in order of position */
+    unsigned rest, rest_next;      /* batches to be built elsewhere first */
 
     struct fq_batch *posting;      /* handed to the transport in part */
     uint32_t posting_slot;
@@ -55,7 +59,7 @@ void fq_ring_join(struct fq_ring *ring, struct fq_chain *ppart_node);
 void fq_ring_leave(struct fq_ring *ring, struct fq_chain *ppart_node);
 
 /* Whether a batch of `length` can be posted now. */
-bool fq_ring_has_room(const struct fq_ring *ring, size_t length);
+bool fq_ring_has_room(struct fq_ring *ring, size_t length);
 /* Writes a batch and its notify. There must be room. */
 void fq_ring_post(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch);
 /* The same outside the ring's own window: whether there is a notify for it; at a place of a direct slot; what the

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "producer/claim.h"
+#include "producer/inring.h"
 
 #define DRIVE_EVERY_SENDS 64
 #define HEADERS_ON_STACK 16
@@ -128,35 +129,46 @@ static struct fq_batch *spare_batch(struct fq_producer *producer)
     fq_chain_init(&batch->node);
     fq_chain_init(&batch->order);
     fq_chain_init(&batch->syncs);
+    fq_chain_init(&batch->held_node);
     return batch;
+}
+
+/* Where the batch is built: in the ring, or in a block that is copied there. */
+static int find_memory(struct fq_ppart *ppart, struct fq_batch *batch, size_t least)
+{
+    struct fq_pool *pool = &ppart->producer->pool;
+    size_t usual = ppart->block_bytes > least ? ppart->block_bytes : least;
+    if (fq_inring_begin(ppart, batch, least, usual)) {
+        return 0;
+    }
+    int code = fq_pool_alloc(pool, usual, &batch->block);
+    if (code == FLASHQ_ERR_AGAIN && usual > least) {
+        code = fq_pool_alloc(pool, least, &batch->block);
+    }
+    return code;
 }
 
 /* A new batch with room for `record_bytes`. AGAIN when there is no memory for it now. */
 static int begin_batch(struct fq_ppart *ppart, size_t record_bytes)
 {
     struct fq_producer *producer = ppart->producer;
-    struct fq_block block;
     size_t least = record_bytes + FQ_BATCH_HEADER_BYTES;
-    size_t usual = ppart->block_bytes > least ? ppart->block_bytes : least;
-    int code = fq_pool_alloc(&producer->pool, usual, &block);
-    if (code == FLASHQ_ERR_AGAIN && usual > least) {
-        code = fq_pool_alloc(&producer->pool, least, &block);
-    }
-    if (code != 0) {
-        return code;
-    }
     struct fq_batch *batch = spare_batch(producer);
     if (!batch) {
-        fq_pool_free(&producer->pool, &block);
         return FLASHQ_ERR_NO_MEMORY;
+    }
+    batch->ppart = ppart;
+    int code = find_memory(ppart, batch, least);
+    if (code != 0) {
+        fq_chain_insert_after(&producer->spare, &batch->node);
+        return code;
     }
     /* One record may be larger than batch.max.bytes; more than one may not. */
     size_t most = (size_t)producer->batch_max_bytes > least ? (size_t)producer->batch_max_bytes : least;
-    batch->block = block;
-    batch->ppart = ppart;
     batch->id = ++producer->last_batch_id;
     batch->created_us = fq_mono_us();
-    fq_batch_builder_init(&batch->builder, block.data, block.bytes < most ? block.bytes : most);
+    fq_batch_builder_init(&batch->builder, batch->block.data,
+                          batch->block.bytes < most ? batch->block.bytes : most);
     fq_chain_append(&producer->outstanding, &batch->order);
     ppart->filling = batch;
     if (fq_chain_is_empty(&producer->active)) {
