@@ -54,6 +54,21 @@ static int apply_settings(struct fq_housekeeper *hk, struct fq_topic_settings *s
     return 0;
 }
 
+static int check_append(struct fq_housekeeper *hk, const struct fq_topic_settings *settings,
+                        struct fq_err *err)
+{
+    struct fq_topic_config config;
+    fq_topic_settings_resolve(settings, &hk->topic_defaults, &config);
+    if (config.append == FQ_APPEND_DIRECT && fq_store_needs_flusher(hk->params.store)) {
+        return fq_err_set(
+            err, FLASHQ_ERR_UNSUPPORTED,
+            "append=direct needs a log in memory (flush: pmem): this broker's is on %s, "
+            "flush %s, and is written by system calls",
+            fq_store_medium(hk->params.store), fq_store_flush(hk->params.store));
+    }
+    return 0;
+}
+
 static int answer_empty(struct fq_task *task)
 {
     uint8_t *room = fq_task_answer_room(task, 64);
@@ -87,6 +102,7 @@ static int topic_create(struct fq_housekeeper *hk, struct fq_task *task, const s
         .now_ms = hk->params.clock->wall_ms(hk->params.clock->context)};
     fq_conf_defaults(&fq_topic_config_table, &spec.settings.values);
     code = apply_settings(hk, &spec.settings, create.configs, true, err);
+    code = code != 0 ? code : check_append(hk, &spec.settings, err);
     if (code == 0 && create.validate_only) {
         code = coord->ops->check(coord, &spec, err);
     } else if (code == 0) {

@@ -14,13 +14,11 @@
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-enum { APPEND_STAGED = 0, APPEND_DIRECT = 1 };
-
 static const struct fq_conf_word ahead_words[] = {{"off", -1}, {NULL, 0}};
 static const struct fq_conf_word unlimited_words[] = {{"unlimited", 0}, {NULL, 0}};
 static const struct fq_conf_word durability_words[] = {{"persisted", 0}, {"memory", 1}, {NULL, 0}};
 static const struct fq_conf_word append_words[] = {
-    {"staged", APPEND_STAGED}, {"direct", APPEND_DIRECT}, {NULL, 0}};
+    {"staged", FQ_APPEND_STAGED}, {"direct", FQ_APPEND_DIRECT}, {NULL, 0}};
 
 static const struct fq_conf_key keys[] = {
     {.name = "timestamp.max.ahead",
@@ -84,10 +82,6 @@ int fq_topic_settings_set(struct fq_topic_settings *settings, const struct fq_to
         return code;
     }
     changed.set_mask |= 1u << (found - keys);
-    if (strcmp(found->name, "append") == 0 && changed.values.append == APPEND_DIRECT) {
-        return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED,
-                          "append: direct is not in this release; staged is the default");
-    }
     if (strcmp(found->name, "message.max.bytes") == 0 &&
         changed.values.message_max_bytes > broker->message_max_bytes) {
         return fq_err_set(err, FLASHQ_ERR_LIMIT,

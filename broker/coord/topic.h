@@ -36,7 +36,7 @@ struct fq_topic_config {
     int64_t retention_bytes; /* 0: unlimited */
     int64_t message_max_bytes;
     int64_t durability; /* 0 persisted, 1 memory, as on the wire */
-    int64_t append;     /* 0 staged, 1 direct, as on the wire */
+    int64_t append;     /* enum fq_append_mode; fixed at creation */
 };
 extern const struct fq_conf_table fq_topic_config_table;
 
@@ -45,8 +45,8 @@ struct fq_topic_settings {
     uint32_t set_mask; /* bit i: key i of the table is the topic's own */
 };
 
-/* Changes one key; an empty value resets it. CONFIG with a suggestion, UNSUPPORTED for
- * append=direct, LIMIT when message.max.bytes is above the broker's. */
+/* Changes one key; an empty value resets it. CONFIG with a suggestion, LIMIT when message.max.bytes
+ * is above the broker's. */
 int fq_topic_settings_set(struct fq_topic_settings *settings, const struct fq_topic_config *broker,
                           const char *key, const char *value, struct fq_err *err);
 /* The values in force: the topic's own over the broker's. */

@@ -119,6 +119,7 @@ struct fq_append_result {
     uint64_t bytes;     /* how much of the ring the batch took, also when refused. 0 with an
                            error: its length is a lie, the ring position is lost, and the
                            connection must be closed. 0 with STARVED: nothing taken */
+    bool moved_on;      /* in place: the batch is the first of the next segment */
 };
 enum fq_append { FQ_APPEND_OK = 0, FQ_APPEND_STARVED = 1 };
 
@@ -142,6 +143,20 @@ enum fq_append { FQ_APPEND_OK = 0, FQ_APPEND_STARVED = 1 };
 int fq_partition_append(struct fq_partition *partition, const uint8_t *ring, uint64_t available,
                         int64_t producer_id, int16_t producer_epoch, struct fq_append_result *ret,
                         struct fq_err *err);
+
+/* What a producer has been lent of the log (fq_log_lend), and how far it has written. */
+struct fq_in_place {
+    uint64_t written;               /* data position in the open segment */
+    const struct fq_log_loan *next; /* NULL: not lent */
+    uint64_t written_next;          /* in its data */
+};
+/* Takes the batch that the producer has stored right above the log's end, or, when there is none,
+ * at the start of the next segment, which becomes the open one. Its bytes must not change any more.
+ * As fq_partition_append, but never STARVED. A duplicate is recognised and not appended: it, and
+ * what follows it, cannot stay where it is. */
+int fq_partition_append_in_place(struct fq_partition *partition, const struct fq_in_place *where,
+                                 int64_t producer_id, int16_t producer_epoch,
+                                 struct fq_append_result *ret, struct fq_err *err);
 
 /* End of a poll round: publishes tail words, advances the high watermark over what is durable (or,
  * for memory durability, appended), publishes the view, hands marks to the calendar. Returns the
@@ -184,9 +199,9 @@ void fq_partition_get_stats(const struct fq_partition *partition, struct fq_part
 int fq_partition_segment_open(struct fq_partition *partition, int64_t offset,
                               struct fq_segment **ret_segment, struct fq_segment_open_answer *ret,
                               struct fq_err *err);
-/* Where the committed bytes end, as the view says it: whole segments with lower base offsets, and the
- * part of this one below the position. Its segment is NULL while there is none. Holds until the next
- * round or cut. */
+/* Where the committed bytes end, as the view says it: whole segments with lower base offsets, and
+ * the part of this one below the position. Its segment is NULL while there is none. Holds until the
+ * next round or cut. */
 void fq_partition_committed_end(const struct fq_partition *partition, struct fq_log_place *ret);
 /* before_offset -1: the high watermark; OUT_OF_RANGE above it; at or below the log start: nothing.
  */

@@ -28,6 +28,10 @@
     X(APPEND_RECORDS, "append.records")                                                            \
     X(APPEND_DUPLICATES, "append.duplicates")                                                      \
     X(APPEND_REFUSED, "append.refused")                                                            \
+    X(DIRECT_OPEN, "append.direct.open") /* slots that hold a partition */                         \
+    X(DIRECT_WINDOWS, "append.direct.windows")                                                     \
+    X(DIRECT_REVOKED, "append.direct.revoked")                                                     \
+    X(DIRECT_FENCED, "append.direct.fenced")                                                       \
     X(APPEND_MAYBE, "append.maybe_persisted")                                                      \
     X(SEGMENTS_STARVED, "segments_starved")                                                        \
     X(ACKS, "acks")                                                                                \

@@ -55,9 +55,10 @@ struct fq_hosted {
     uint32_t view_line, view_generation;
     int64_t high_watermark; /* as of the last round */
     int offline;
-    bool is_active;        /* in table->active */
-    bool is_restless;      /* in table->restless */
-    struct fq_slot *slots; /* lists of the sessions' objects */
+    bool is_active;         /* in table->active */
+    bool is_restless;       /* in table->restless */
+    struct fq_slot *slots;  /* lists of the sessions' objects */
+    struct fq_slot *holder; /* append=direct: who has been lent the log's memory; NULL: nobody */
     struct fq_remote_reader *readers;
     struct fq_chain armed;       /* readers that wait for the high watermark */
     struct fq_chain pushes_idle; /* pushes that wait for it */
@@ -65,11 +66,11 @@ struct fq_hosted {
 
 /* What happens to a hosted partition, told to the session layer. */
 enum fq_hosted_event {
-    FQ_HOSTED_ADVANCED, /* the high watermark rose */
-    FQ_HOSTED_OFFLINE,  /* `offline` was set */
-    FQ_HOSTED_TRIMMED,  /* the log start rose: segments below it are to be given back */
+    FQ_HOSTED_ADVANCED,  /* the high watermark rose */
+    FQ_HOSTED_OFFLINE,   /* `offline` was set */
+    FQ_HOSTED_TRIMMED,   /* the log start rose: segments below it are to be given back */
     FQ_HOSTED_TRUNCATED, /* the end fell */
-    FQ_HOSTED_REMOVED   /* about to be closed and freed: let go of it */
+    FQ_HOSTED_REMOVED    /* about to be closed and freed: let go of it */
 };
 
 /* One item for the calendar, in order per partition. */

@@ -25,7 +25,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
-#include "session/session_internal.h"
+#include "session/direct.h"
 #include "storage/log.h"
 #include "wire/protocol_codec.h"
 #include "wire/record_batch.h"
@@ -53,6 +53,11 @@ void fq_ring_on_notify(struct fq_session *session, uint32_t slot)
                        ring->entries);
         return;
     }
+    struct fq_slot *to = fq_handles_get(&session->slots, slot);
+    if (to && to->direct) {
+        fq_direct_on_notify(to); /* nothing of it lies in the ring, so it waits for nobody there */
+        return;
+    }
     ring->notifies[(ring->notifies_head + ring->notifies_count) % ring->entries] = slot;
     ring->notifies_count++;
     if (session->host->is_scarce && !ring->is_starved) {
@@ -63,8 +68,8 @@ void fq_ring_on_notify(struct fq_session *session, uint32_t slot)
     }
 }
 
-static struct fq_pending *add_pending(struct fq_ring *ring, struct fq_slot *slot, uint32_t handle,
-                                      int status)
+struct fq_pending *fq_ring_add_pending(struct fq_ring *ring, struct fq_slot *slot, uint32_t handle,
+                                       int status)
 {
     struct fq_pending *pending = &ring->pending[ring->pending_count++];
     *pending = (struct fq_pending){.slot = slot,
@@ -100,12 +105,38 @@ static void count_append(struct fq_counters *counters, const struct fq_append_re
     fq_count_add(counters, FQ_COUNT_APPEND_RECORDS, result->end_offset - result->base_offset);
 }
 
+int fq_ring_note_outcome(struct fq_slot *slot, int code, const struct fq_append_result *result,
+                         const struct fq_err *err)
+{
+    struct fq_session *session = slot->session;
+    struct fq_counters *counters = session->host->counters;
+    if (code == 0) {
+        struct fq_pending *pending = fq_ring_add_pending(&session->ring, slot, slot->handle, 0);
+        pending->entry.base_offset = result->base_offset;
+        pending->entry.flags = result->duplicate ? FQ_ACK_DUPLICATE : 0;
+        pending->end_offset = result->end_offset;
+        fq_hosted_touch(slot->hosted);
+        count_append(counters, result);
+        return 0;
+    }
+    fq_count_refusal(counters, code);
+    fq_debug("%s: batch refused by partition %u of \"%s\": %s", fq_conn_peer_name(session->conn),
+             slot->hosted->index, slot->hosted->topic->name, err->text);
+    if (result->bytes == 0) {
+        fq_session_end(session, FQ_COUNT_BAD_BATCH, "%s", err->text);
+        return code;
+    }
+    fq_hosted_touch(slot->hosted); /* its state may have changed */
+    slot->failed = FLASHQ_ERR_SLOT_FAILED;
+    fq_ring_add_pending(&session->ring, slot, slot->handle, code)->entry.detail = result->detail;
+    return 0;
+}
+
 /* A batch for a slot in order. 1: taken, *ret_bytes long; 0: starved; negative: the ring is lost.
  */
 static int append(struct fq_session *session, struct fq_slot *slot, uint64_t *ret_bytes)
 {
     struct fq_ring *ring = &session->ring;
-    struct fq_counters *counters = session->host->counters;
     struct fq_append_result result = {.bytes = 0};
     struct fq_err err;
     fq_err_clear(&err);
@@ -114,28 +145,9 @@ static int append(struct fq_session *session, struct fq_slot *slot, uint64_t *re
     if (code == FQ_APPEND_STARVED) {
         return 0;
     }
-    if (code == 0) {
-        struct fq_pending *pending = add_pending(ring, slot, slot->handle, 0);
-        pending->entry.base_offset = result.base_offset;
-        pending->entry.flags = result.duplicate ? FQ_ACK_DUPLICATE : 0;
-        pending->end_offset = result.end_offset;
-        fq_hosted_touch(slot->hosted);
-        count_append(counters, &result);
-    } else {
-        fq_count_refusal(counters, code);
-        fq_debug("%s: batch refused by partition %u of \"%s\": %s",
-                 fq_conn_peer_name(session->conn), slot->hosted->index, slot->hosted->topic->name,
-                 err.text);
-        if (result.bytes == 0) {
-            fq_session_end(session, FQ_COUNT_BAD_BATCH, "%s", err.text);
-            return code;
-        }
-        fq_hosted_touch(slot->hosted); /* its state may have changed */
-        slot->failed = FLASHQ_ERR_SLOT_FAILED;
-        add_pending(ring, slot, slot->handle, code)->entry.detail = result.detail;
-    }
+    code = fq_ring_note_outcome(slot, code, &result, &err);
     *ret_bytes = result.bytes;
-    return 1;
+    return code < 0 ? code : 1;
 }
 
 /* A batch of a slot that has failed or is gone: only its room in the ring counts. */
@@ -149,7 +161,7 @@ static int skip(struct fq_session *session, struct fq_slot *slot, uint32_t handl
     }
     int code = slot ? slot->failed : FLASHQ_ERR_SLOT_FAILED;
     fq_count_refusal(session->host->counters, code);
-    (void)add_pending(&session->ring, slot, handle, code);
+    (void)fq_ring_add_pending(&session->ring, slot, handle, code);
     return 1;
 }
 

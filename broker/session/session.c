@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "session/direct.h"
 #include "session/push.h"
 #include "wire/protocol_codec.h"
 
@@ -355,7 +356,12 @@ static void on_message(struct fq_session *session, const void *bytes, size_t len
         fq_session_end(session, FQ_COUNT_BAD_MESSAGE, "%s", err.text);
         return;
     }
-    if (msg.is_answer) { /* only HEARTBEAT goes both ways, and this broker sends none */
+    session->heard++;
+    if (msg.is_answer && msg.type == FQ_MSG_HEARTBEAT && session->heartbeats_asked > 0) {
+        session->heartbeats_asked--; /* that it came is all there is to know */
+        return;
+    }
+    if (msg.is_answer) { /* only HEARTBEAT goes both ways */
         fq_session_end(session, FQ_COUNT_BAD_ORDER, "an answer to nothing (type %u)", msg.type);
         return;
     }
@@ -380,7 +386,7 @@ static void on_message(struct fq_session *session, const void *bytes, size_t len
 
 void fq_session_on_event(struct fq_session *session, const struct fq_event *event, int64_t now_us)
 {
-    (void)now_us;
+    session->host->now_us = now_us;
     if (event->type == FQ_EVENT_DISCONNECTED) {
         fq_debug("%s: disconnected: %s", fq_conn_peer_name(session->conn),
                  event->text ? event->text : fq_err_describe(event->status));
@@ -396,6 +402,7 @@ void fq_session_on_event(struct fq_session *session, const struct fq_event *even
     switch (event->type) {
     case FQ_EVENT_MESSAGE: on_message(session, event->data, event->length); break;
     case FQ_EVENT_NOTIFY:
+        session->heard++;
         if (FQ_PUSH_IS_CREDIT_IMM(event->imm)) {
             fq_pushes_on_credit(session, event->imm);
         } else {
@@ -442,6 +449,7 @@ static bool step(struct fq_session *session, int64_t now_us, unsigned *done)
         *done += fq_ring_drain(session);
     }
     if (session->state == FQ_SESSION_OPEN) {
+        *done += fq_direct_step(session);
         *done += fq_ring_acknowledge(session);
         *done += fq_readers_wake(session);
         *done += fq_readers_cut(session, now_us);
@@ -458,7 +466,7 @@ static bool step(struct fq_session *session, int64_t now_us, unsigned *done)
         return true;
     }
     return session->state != FQ_SESSION_OPEN || session->unsent || session->ring.is_starved ||
-           fq_ring_is_waiting(session) || session->wakes_due > 0 ||
+           session->directs_waiting > 0 || fq_ring_is_waiting(session) || session->wakes_due > 0 ||
            session->retire_at_us != INT64_MAX || fq_pushes_cut_at_us(session) != INT64_MAX;
 }
 
@@ -478,6 +486,7 @@ unsigned fq_sessions_step(struct fq_session_host *host, int64_t now_us)
 {
     unsigned done = 0;
     bool is_scarce = false;
+    host->now_us = now_us;
     change_turns(host);
     for (size_t i = 0; i < host->due_count;) {
         struct fq_session *session = host->due[i];
@@ -588,6 +597,9 @@ void fq_sessions_on_hosted(struct fq_session_host *host, struct fq_hosted *hoste
         next = slot->next;
         if (event == FQ_HOSTED_REMOVED) {
             fq_ring_on_hosted_gone(slot);
+        } else if (event == FQ_HOSTED_OFFLINE && slot->direct) {
+            fq_direct_revoke(slot, FLASHQ_ERR_OFFLINE);
+            fq_session_make_due(slot->session);
         } else if (slot->pending > 0) {
             fq_session_make_due(slot->session);
         }

@@ -48,8 +48,8 @@ struct fq_session_host {
     size_t due_count, due_capacity;
     struct fq_chain pushing; /* connections whose pushes have something to write */
     struct fq_chain flying;  /* connections with writes of pushes under way */
-    size_t turn;    /* of who comes first */
-    bool is_scarce; /* somebody waits for a segment: who comes now waits for their turn */
+    size_t turn;             /* of who comes first */
+    bool is_scarce;          /* somebody waits for a segment: who comes now waits for their turn */
     unsigned shard;
     /* Hands a task to the housekeeper. */
     void (*submit)(void *context, struct fq_task *task);
@@ -61,6 +61,7 @@ struct fq_session_host {
     uint64_t window_bytes;                         /* of a producer ring */
     uint32_t message_max_bytes, batch_max_bytes, max_in_flight;
     bool is_stopping;
+    int64_t now_us;          /* of the running event or step */
     int64_t next_warning_us; /* a hostile peer may not flood the log */
 };
 

@@ -34,7 +34,8 @@ struct fq_slot {
     uint32_t pending;  /* acknowledgements not written yet */
     int failed;        /* what later batches are answered with; 0: fine */
     bool is_closed;
-    bool is_held; /* within one pass over the pending: an earlier one waits */
+    bool is_held;             /* within one pass over the pending: an earlier one waits */
+    struct fq_direct *direct; /* append=direct; NULL: staged, or closed */
 };
 
 /* A batch that was taken from the ring and is to be acknowledged. */
@@ -83,7 +84,7 @@ struct fq_remote_reader {
     struct fq_chain armed; /* in hosted->armed, or in none */
     int64_t armed_offset;
     struct fq_push *push; /* NULL: it reads by itself */
-    bool is_wake_due; /* the notify is to be posted */
+    bool is_wake_due;     /* the notify is to be posted */
     unsigned held_count;
     uint64_t opened; /* segments, so far */
     struct fq_held_segment held[FQ_READER_SEGMENTS_MAX];
@@ -101,10 +102,14 @@ struct fq_session {
     unsigned tasks;       /* with other threads */
     unsigned wakes_due;   /* readers with is_wake_due */
     char client_id[FQ_LIMIT_CLIENT_ID_BYTES + 1];
+    uint64_t heard;            /* messages and notifies: its CPU is alive */
+    unsigned heartbeats_asked; /* ours, not answered yet */
 
     struct fq_window *views;
     struct fq_ring ring;
     struct fq_handles slots;
+    struct fq_direct *directs; /* of its slots */
+    unsigned directs_waiting;  /* for a segment */
     struct fq_handles readers;
     struct fq_pushes *pushes; /* NULL before PUSH_SETUP */
 
@@ -145,6 +150,15 @@ unsigned fq_ring_drain(struct fq_session *session);
 unsigned fq_ring_acknowledge(struct fq_session *session);
 /* Something is taken and not acknowledged, or acknowledged and not posted. */
 bool fq_ring_is_waiting(const struct fq_session *session);
+
+/* The slot's next acknowledgement, to be written when its outcome is known; status 0 needs
+ * end_offset. `slot` NULL: gone. */
+struct fq_pending *fq_ring_add_pending(struct fq_ring *ring, struct fq_slot *slot, uint32_t handle,
+                                       int status);
+/* What became of a batch that a partition was given for the slot: acknowledgement, counters, and,
+ * unless `code` is 0, the end of the slot. Negative: its length is a lie, the session ends. */
+int fq_ring_note_outcome(struct fq_slot *slot, int code, const struct fq_append_result *result,
+                         const struct fq_err *err);
 
 /* ---- readers.c ------------------------------------------------------------------------------ */
 int fq_reader_on_open(struct fq_session *session, const struct fq_msg *msg, struct fq_err *err);

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "session/session_internal.h"
+#include "session/direct.h"
 #include "storage/log.h"
 #include "wire/protocol_codec.h"
 
@@ -149,6 +149,7 @@ static void link_slot(struct fq_slot *slot, struct fq_hosted *hosted)
 
 static void close_slot(struct fq_session *session, struct fq_slot *slot)
 {
+    fq_direct_close(slot);
     if (slot->hosted && slot->hosted->partition) {
         fq_partition_producer_close(slot->hosted->partition, slot->producer_id);
     }
@@ -173,9 +174,6 @@ static int open_producer(struct fq_session *session, const struct fq_producer_op
     if (!session->ring.region) {
         return fq_err_set(err, FLASHQ_ERR_INVALID, "PRODUCER_OPEN before RING_OPEN");
     }
-    if (open->mode != 0) {
-        return fq_err_set(err, FLASHQ_ERR_UNSUPPORTED, "direct appends are not in this release");
-    }
     if (open->acks > FQ_ACKS_NONE) {
         return fq_err_set(err, FLASHQ_ERR_INVALID,
                           "acks %u is none of all (0), leader (1), none (2)", open->acks);
@@ -187,6 +185,9 @@ static int open_producer(struct fq_session *session, const struct fq_producer_op
     }
     if (code == 0) {
         code = fq_partition_state((*ret_hosted)->partition, err);
+    }
+    if (code == 0) {
+        code = fq_direct_check_open(session, *ret_hosted, open, err);
     }
     return code != 0
                ? code
@@ -223,6 +224,12 @@ int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *ms
     slot->acks = open.acks;
     link_slot(slot, hosted);
     fq_count(session->host->counters, FQ_COUNT_PRODUCERS_OPEN);
+    code = open.mode == FQ_APPEND_DIRECT ? fq_direct_begin(slot, err) : 0;
+    if (code != 0) {
+        close_slot(session, slot);
+        fq_slot_free_if_done(slot);
+        return code;
+    }
     struct fq_producer_open_answer answer = {
         .slot = handle,
         .leader_epoch = fq_partition_leader_epoch(hosted->partition),
@@ -234,6 +241,7 @@ int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *ms
     fq_session_send_encoded(
         session, bytes,
         fq_encode_producer_open_answer(bytes, sizeof bytes, msg->correlation, &answer));
+    fq_direct_announce(slot);
     return 0;
 }
 
@@ -262,10 +270,11 @@ int fq_ring_on_producer_close(struct fq_session *session, const struct fq_msg *m
 
 void fq_ring_on_hosted_gone(struct fq_slot *slot)
 {
-    unlink_slot(slot);
     if (slot->failed == 0) {
         slot->failed = FLASHQ_ERR_UNKNOWN_TOPIC_ID;
     }
+    fq_direct_revoke(slot, FLASHQ_ERR_UNKNOWN_TOPIC_ID);
+    unlink_slot(slot);
     fq_session_make_due(slot->session);
 }
 

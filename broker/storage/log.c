@@ -230,8 +230,8 @@ void fq_log_close(struct fq_log *log, bool clean)
     if (clean && !fq_log_is_offline(log, NULL)) {
         int r = settle(log);
         struct fq_segment *last = fq_log_last(log);
-        bool is_marked = !log->persist->ops->needs_sync && log->reserved_bytes == 0 && last &&
-                         last->file && last->state == FQ_SEGMENT_OPEN;
+        bool is_marked = !log->persist->ops->needs_sync && log->reserved_bytes == 0 &&
+                         !log->is_lent && last && last->file && last->state == FQ_SEGMENT_OPEN;
         r = r < 0 || !is_marked ? r : fq_segment_store_touched(last, last->data_bytes);
         if (r < 0) {
             (void)fq_log_fail(log, r, "closing");
@@ -291,7 +291,7 @@ static void ask_for_next(struct fq_log *log, uint64_t length)
 }
 
 /* The prepared segment, if it is here and large enough. */
-static int take_next(struct fq_log *log, uint64_t length, struct fq_err *err)
+int fq_log_take_next(struct fq_log *log, uint64_t length, struct fq_err *err)
 {
     struct fq_log_shared *shared = log->shared;
     if (!log->next) {
@@ -351,6 +351,8 @@ static int change_segment(struct fq_log *log)
         return fq_log_fail(log, r, "sealing a segment");
     }
     log->next = NULL;
+    log->is_lent = log->is_next_lent; /* as it is only when the next was lent */
+    log->is_next_lent = false;
     fq_log_bind(log, next);
     atomic_store(&next->file->wanted_end, log->end);
     next->is_index_whole = true;
@@ -363,7 +365,7 @@ static int change_segment(struct fq_log *log)
     return FQ_RESERVE_OK;
 }
 
-static int roll(struct fq_log *log, uint64_t length, struct fq_err *err)
+int fq_log_roll(struct fq_log *log, uint64_t length, struct fq_err *err)
 {
     struct fq_segment *last = fq_log_last(log);
     int r = fq_log_publish(log);
@@ -376,7 +378,7 @@ static int roll(struct fq_log *log, uint64_t length, struct fq_err *err)
         fq_count(&log->store->roll_waits, 1);
         return FQ_RESERVE_STARVED;
     }
-    r = take_next(log, length, err);
+    r = fq_log_take_next(log, length, err);
     return r != FQ_RESERVE_OK ? r : change_segment(log);
 }
 
@@ -396,7 +398,7 @@ static int touch(struct fq_log *log, struct fq_segment *last, uint64_t length)
     return r < 0 ? fq_log_fail(log, r, "storing how far a segment is written") : FQ_RESERVE_OK;
 }
 
-static bool fits(const struct fq_log *log, const struct fq_segment *last, uint64_t length)
+bool fq_log_fits(const struct fq_log *log, const struct fq_segment *last, uint64_t length)
 {
     return last && last->state == FQ_SEGMENT_OPEN &&
            length <= fq_segment_capacity(last) - last->data_bytes &&
@@ -407,10 +409,9 @@ static bool fits(const struct fq_log *log, const struct fq_segment *last, uint64
 int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, struct fq_err *err)
 {
     log->reserved_bytes = 0;
-    if (atomic_load_explicit(&log->shared->failed, memory_order_relaxed) != 0) {
-        struct fq_err why;
-        (void)fq_log_is_offline(log, &why);
-        return fq_err_set(err, FLASHQ_ERR_OFFLINE, "%s", why.text);
+    int offline = fq_log_refuse_offline(log, err);
+    if (offline < 0) {
+        return offline;
     }
     if (base_offset != log->end || base_offset > FQ_OFFSET_MAX) {
         if (base_offset > FQ_OFFSET_MAX || log->segments_count > 0 || base_offset < log->end) {
@@ -425,7 +426,7 @@ int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, str
                           (unsigned long long)length);
     }
     struct fq_segment *last = fq_log_last(log);
-    int r = fits(log, last, length) ? FQ_RESERVE_OK : roll(log, length, err);
+    int r = fq_log_fits(log, last, length) ? FQ_RESERVE_OK : fq_log_roll(log, length, err);
     last = fq_log_last(log);
     if (r == FQ_RESERVE_OK && last && !log->persist->ops->needs_sync) {
         r = touch(log, last, length);
@@ -438,7 +439,7 @@ int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, str
 
 bool fq_log_may_stream(const struct fq_log *log, uint64_t length)
 {
-    return log->persist->ops->stream && fits(log, fq_log_last(log), length);
+    return log->persist->ops->stream && fq_log_fits(log, fq_log_last(log), length);
 }
 
 int fq_log_stream(struct fq_log *log, uint64_t at, void *copy, const void *src, uint64_t length,

@@ -67,10 +67,10 @@ int fq_log_delete(struct fq_log *log, struct fq_err *err);
 int fq_log_reserve(struct fq_log *log, uint64_t length, int64_t base_offset, struct fq_err *err);
 /* All of the reserved bytes: body first, stamped header last. IO: the log is offline now. */
 int fq_log_write(struct fq_log *log, const void *stamped_batch, uint64_t length);
-/* On media where nothing above the tail exists a batch that needs no new segment may also be written
- * while it is being checked: reserve, then fq_log_stream of [61, length) in order (out of memory that
- * somebody else may be storing to: see persist.h), then either fq_log_write_part of the stamped header
- * and commit, or abort, which wipes what was written. */
+/* On media where nothing above the tail exists a batch that needs no new segment may also be
+ * written while it is being checked: reserve, then fq_log_stream of [61, length) in order (out of
+ * memory that somebody else may be storing to: see persist.h), then either fq_log_write_part of the
+ * stamped header and commit, or abort, which wipes what was written. */
 bool fq_log_may_stream(const struct fq_log *log, uint64_t length);
 int fq_log_stream(struct fq_log *log, uint64_t at, void *copy, const void *src, uint64_t length,
                   uint32_t *inout_crc);
@@ -86,6 +86,34 @@ struct fq_log_place {
  * earlier batch's is INVALID and leaves the batch unappended. */
 int fq_log_commit_batch(struct fq_log *log, const struct fq_batch_header *header,
                         struct fq_log_place *ret_place);
+/* --- append in place: log_lend.c (memory only) -------------------------------------------------
+ * The log lends out the rest of its open segment, and later the next one as well, to one peer that
+ * stores there by way of a window. A lent byte above the log's end is nobody's data until a batch
+ * that holds it is committed. */
+struct fq_log_loan {
+    struct fq_segment *segment;
+    uint64_t position; /* in its data */
+    uint64_t bytes;    /* all zero when they are lent */
+};
+/* UNSUPPORTED where the medium is not memory, with the reason. */
+int fq_log_may_lend(const struct fq_log *log, struct fq_err *err);
+/* The rest of the open segment; a log without one, or with one that is as good as full, takes the
+ * next. As fq_log_reserve: STARVED, NO_SPACE, OFFLINE. */
+int fq_log_lend(struct fq_log *log, struct fq_log_loan *ret, struct fq_err *err);
+/* All of the next segment, which holds any usual batch. */
+int fq_log_lend_next(struct fq_log *log, struct fq_log_loan *ret, struct fq_err *err);
+/* The lent next segment becomes the open one; what the peer left above the end of the one before,
+ * which ends at the data position `written`, is wiped. */
+int fq_log_move_on(struct fq_log *log, uint64_t written);
+/* The next `length` bytes of the open segment are the batch. Then fq_log_write_part of its stamped
+ * header, fq_log_write_back of the rest, fq_log_commit_batch. LIMIT: the segment has no number left
+ * for it. */
+int fq_log_reserve_in_place(struct fq_log *log, uint64_t length, struct fq_err *err);
+int fq_log_write_back(struct fq_log *log, uint64_t at, uint64_t length);
+/* The peer can store no more; it had stored up to the data positions `written` of the open segment
+ * and `written_next` of the next one: what lies above the log's end is wiped. */
+void fq_log_take_back(struct fq_log *log, uint64_t written, uint64_t written_next);
+
 /* Nothing new: does nothing. */
 int fq_log_publish(struct fq_log *log);
 

@@ -33,6 +33,8 @@ struct fq_log {
     uint64_t bytes;          /* data in all segments */
     uint64_t reserved_bytes; /* of the running reservation; 0: none */
     bool is_ask_due;         /* the next segment has not been asked for yet */
+    bool is_lent;            /* a peer may store above the end of the open segment */
+    bool is_next_lent;       /* and in the next one, which is FREE on the medium */
 
     struct fq_damage *damage;
     size_t damage_count, damage_capacity;
@@ -48,6 +50,12 @@ static inline struct fq_segment *fq_log_last(const struct fq_log *log)
 int fq_log_add_segment(struct fq_log *log, struct fq_segment *segment);
 /* The file's flushes move this log's durable end. */
 void fq_log_bind(struct fq_log *log, struct fq_segment *segment);
+/* What log_lend.c needs of log.c: the next segment if it is here and holds `length` (asks for it
+ * otherwise), the roll into it, and whether the open one takes a batch of that length. */
+int fq_log_take_next(struct fq_log *log, uint64_t length, struct fq_err *err);
+int fq_log_roll(struct fq_log *log, uint64_t length, struct fq_err *err);
+bool fq_log_fits(const struct fq_log *log, const struct fq_segment *last, uint64_t length);
+int fq_log_refuse_offline(struct fq_log *log, struct fq_err *err);
 /* Takes the log offline for good and returns `code`. */
 int fq_log_fail(struct fq_log *log, int code, const char *what);
 /* Removes the first `count` segments from the list and retires them; `after` (may be NULL) is

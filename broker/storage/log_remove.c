@@ -85,7 +85,7 @@ static size_t segment_holding(const struct fq_log *log, int64_t offset)
     return i;
 }
 
-static int refuse_offline(struct fq_log *log, struct fq_err *err)
+int fq_log_refuse_offline(struct fq_log *log, struct fq_err *err)
 {
     struct fq_err why;
     return fq_log_is_offline(log, &why) ? fq_err_set(err, FLASHQ_ERR_OFFLINE, "%s", why.text) : 0;
@@ -93,7 +93,7 @@ static int refuse_offline(struct fq_log *log, struct fq_err *err)
 
 int fq_log_trim(struct fq_log *log, int64_t offset, struct fq_err *err)
 {
-    int r = refuse_offline(log, err);
+    int r = fq_log_refuse_offline(log, err);
     if (r < 0 || offset <= log->start) {
         return r;
     }
@@ -251,9 +251,12 @@ static void forget_above(struct fq_log *log, struct fq_segment *segment, struct 
 
 int fq_log_truncate(struct fq_log *log, int64_t offset, struct fq_err *err)
 {
-    int r = refuse_offline(log, err);
+    int r = fq_log_refuse_offline(log, err);
     if (r < 0 || offset >= log->end) {
         return r;
+    }
+    if (log->is_lent || log->is_next_lent) {
+        return fq_err_set(err, FLASHQ_ERR_BUSY, "a producer is appending in place");
     }
     if (offset < log->start) {
         return fq_err_set(err, FLASHQ_ERR_TRIMMED, "offset %lld is below the log start, %lld",

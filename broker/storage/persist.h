@@ -60,10 +60,13 @@ struct fq_persist_ops {
     int (*write)(struct fq_pfile *f, uint64_t pos, const void *src, size_t len);
     int (*word)(struct fq_pfile *f, uint64_t pos, uint64_t value);
     /* As write, out of memory that somebody else may be storing to: each byte of `src` is loaded
-     * once, checksummed, stored at `copy`, which the caller looks at instead, and written. NULL where
-     * needs_sync. */
+     * once, checksummed, stored at `copy`, which the caller looks at instead, and written. NULL
+     * where needs_sync. */
     int (*stream)(struct fq_pfile *f, uint64_t pos, void *copy, const void *src, size_t len,
                   uint32_t *inout_crc);
+    /* Bytes [pos, pos+len) of the mapping were stored by somebody else (a peer, by way of a
+     * window): they will be durable after drain. NULL where needs_sync. */
+    int (*write_back)(struct fq_pfile *f, uint64_t pos, uint64_t len);
     void (*drain)(struct fq_persist *p);
     int (*sync)(struct fq_pfile *f);
     /* Begins what sync will wait for, without waiting and without learning of errors; so that

@@ -149,6 +149,12 @@ static int pmem_stream(struct fq_pfile *f, uint64_t pos, void *copy, const void 
     return 0;
 }
 
+static int pmem_write_back(struct fq_pfile *f, uint64_t pos, uint64_t len)
+{
+    pmem_flush(writable(f, pos), (size_t)len);
+    return 0;
+}
+
 static int pmem_word(struct fq_pfile *f, uint64_t pos, uint64_t value)
 {
     /* Pairs with the acquire of readers in other processes; one aligned store cannot tear. */
@@ -190,6 +196,7 @@ static const struct fq_persist_ops pmem_ops = {
     .write = pmem_write,
     .word = pmem_word,
     .stream = pmem_stream,
+    .write_back = pmem_write_back,
     .drain = drain,
     .sync = pmem_sync,
     .destroy = pmem_destroy,

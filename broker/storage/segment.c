@@ -211,7 +211,7 @@ int fq_segment_map(struct fq_segment *segment, struct fq_err *err)
 /* --- states --------------------------------------------------------------------------------- */
 
 static const bool transitions[4][4] = {
-    [FQ_SEGMENT_FREE] = {[FQ_SEGMENT_PREPARED] = true},
+    [FQ_SEGMENT_FREE] = {[FQ_SEGMENT_PREPARED] = true, [FQ_SEGMENT_OPEN] = true},
     [FQ_SEGMENT_PREPARED] = {[FQ_SEGMENT_OPEN] = true, [FQ_SEGMENT_FREE] = true},
     [FQ_SEGMENT_OPEN] = {[FQ_SEGMENT_SEALED] = true, [FQ_SEGMENT_FREE] = true},
     [FQ_SEGMENT_SEALED] = {[FQ_SEGMENT_OPEN] = true, [FQ_SEGMENT_FREE] = true},
@@ -257,7 +257,7 @@ int fq_segment_take_into_use(struct fq_segment *segment, const struct fq_segment
     struct fq_pfile *pf = &segment->file->pf;
     const struct fq_persist_ops *ops = pf->persist->ops;
     uint8_t bytes[FQ_SEG_IDENTITY_BYTES];
-    assert(segment->state == FQ_SEGMENT_PREPARED);
+    assert(segment->state == FQ_SEGMENT_PREPARED || segment->state == FQ_SEGMENT_FREE);
     segment->identity = *identity;
     segment->epochs_count = 0;
     segment->data_bytes = 0;
@@ -414,6 +414,8 @@ struct fq_region *fq_segment_region(struct fq_segment *segment, struct fq_err *e
                                 file, &segment->region, err) < 0) {
             segment->region = NULL;
             fq_segfile_unref(file);
+        } else if (!file->pf.persist->ops->needs_sync) {
+            fq_region_allow_writing(segment->region); /* what is lent: log_lend.c */
         }
     }
     return segment->region;

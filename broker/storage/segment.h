@@ -9,7 +9,9 @@
  *                    └────── FREE ◄──────┴─────────────────────┘
  *                             retired
  *
- *   FREE      nothing of it is data, whatever is in it. In the pool, or on the way there.
+ *   A PREPARED one that is lent out beside its log (log_lend.c) becomes FREE, and OPEN from there.
+ *
+ *   FREE      nothing of it is data, whatever is in it. In the pool, on the way there, or lent.
  *   PREPARED  zero but for identity and state. In the pool, or beside a log as its next segment.
  *   OPEN      identity is this life's; data up to the tail. The last of its log, or full and
  *             about to be sealed. Where a sync is needed, all bytes above its written end are zero.
@@ -60,9 +62,9 @@ int fq_segfile_create(struct fq_persist *persist, const char *path, uint64_t byt
 struct fq_segfile *fq_segfile_ref(struct fq_segfile *file);
 void fq_segfile_unref(struct fq_segfile *file); /* the last one unmaps and closes; NULL is fine */
 
-/* Syncs the file of a log. The kernel tells of a page that it could not write once, to whoever syncs
- * next: so one thread at a time, and an error has taken the log offline before another thread can
- * be told that all is well. OFFLINE: it is, by an earlier error. Blocks. */
+/* Syncs the file of a log. The kernel tells of a page that it could not write once, to whoever
+ * syncs next: so one thread at a time, and an error has taken the log offline before another thread
+ * can be told that all is well. OFFLINE: it is, by an earlier error. Blocks. */
 int fq_segfile_sync(struct fq_segfile *file, const char *what);
 /* Lowers wanted_end and waits until no flush that saw a higher one is running. */
 void fq_segfile_retract(struct fq_segfile *file, int64_t end);
@@ -115,7 +117,7 @@ int fq_segment_set_state(struct fq_segment *segment, enum fq_segment_state next)
 struct fq_segment *fq_segment_create(struct fq_store *store, uint64_t file_bytes);
 void fq_segment_destroy(struct fq_segment *segment); /* drops the file; NULL is fine */
 
-/* PREPARED -> OPEN: identity, tail, end, first epoch; fence; state word. */
+/* PREPARED (or lent: FREE) -> OPEN: identity, tail, end, first epoch; fence; state word. */
 int fq_segment_take_into_use(struct fq_segment *segment,
                              const struct fq_segment_identity *identity);
 int fq_segment_store_tail(struct fq_segment *segment, uint64_t position, int64_t end_offset);

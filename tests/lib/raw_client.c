@@ -49,7 +49,7 @@ static void step_broker(struct test_broker *t)
     if (t->has_threads) {
         (void)sched_yield();
     } else if (t->broker) {
-        (void)fq_broker_step(t->broker, fq_mono_us());
+        (void)fq_broker_step(t->broker, fq_mono_us() + t->ahead_us);
     }
 }
 

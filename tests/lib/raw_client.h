@@ -20,6 +20,7 @@ struct test_broker {
     char dir[64]; /* below /dev/shm; removed by test_broker_end */
     struct fq_options options;
     struct fq_broker *broker; /* NULL while stopped */
+    int64_t ahead_us; /* its clock of steps, before the real one: a test may move it on */
     bool has_threads; /* set before the start: the broker runs by itself and is not stepped */
 };
 

@@ -299,7 +299,7 @@ Test(session, what_cannot_be_opened_says_why, .init = begin, .fini = end)
     struct fq_producer_open open = {.topic_id = topic, .producer_id = 7, .mode = 1};
     const struct fq_msg *answer =
         raw_ask(&c, out, fq_encode_producer_open(out, sizeof out, ++c.correlation, &open));
-    cr_assert_eq(answer->status, FLASHQ_ERR_UNSUPPORTED, "direct appends");
+    cr_assert_eq(answer->status, FLASHQ_ERR_INVALID, "a staged topic has no direct slots");
 }
 
 Test(session, a_dead_client_leaves_nothing_behind, .init = begin, .fini = end)
