@@ -20,6 +20,8 @@ static const struct fq_conf_word acks_words[] = {
     {"none", FQ_ACKS_NONE}, {"0", FQ_ACKS_NONE}, {NULL, 0}};
 static const struct fq_conf_word codecs[] = {
     {"none", FQ_CODEC_NONE}, {"lz4", FQ_CODEC_LZ4}, {"zstd", FQ_CODEC_ZSTD}, {NULL, 0}};
+static const struct fq_conf_word batchings[] = {
+    {"adaptive", FQ_BATCHING_ADAPTIVE}, {"fixed", FQ_BATCHING_FIXED}, {NULL, 0}};
 static const struct fq_conf_word reports_words[] = {
     {"none", FQ_REPORTS_NONE}, {"errors", FQ_REPORTS_ERRORS}, {"all", FQ_REPORTS_ALL}, {NULL, 0}};
 static const struct fq_conf_word resets[] = {
@@ -63,9 +65,15 @@ static const struct fq_conf_key keys[] = {
     {.name = "batch.max.bytes", .aliases = "batch.size", .type = FQ_CONF_BYTES,
      .default_value = "1MiB", .min = 1024, .max = 64 * MIB, FIELD(batch_max_bytes),
      .help = "the largest batch of several records (one larger record still goes alone)"},
-    {.name = "linger.ms", .aliases = "queue.buffering.max.ms", .type = FQ_CONF_DURATION_MS,
-     .default_value = "0ms", .min = 0, .max = 600000, FIELD(linger_ms),
-     .help = "how long a record waits for company even when nothing is in flight"},
+    {.name = "batching", .type = FQ_CONF_CHOICE, .default_value = "adaptive", .words = batchings,
+     FIELD(batching),
+     .help = "adaptive: the size of batches and the number in flight follow from rates and round trips "
+             "as measured; fixed: a batch goes when it has batch.max.bytes or is linger.ms old, or with "
+             "linger.ms 0 as soon as there is room in flight"},
+    {.name = "linger.ms", .aliases = "queue.buffering.max.ms", .type = FQ_CONF_DURATION_MS_FINE,
+     .default_value = "0ms", .min = 0, .max = 600000000, FIELD(linger_us),
+     .help = "how long a record waits for company even when nothing is in flight; may be a fraction, as "
+             "in 0.1ms"},
     {.name = "max.in.flight", .aliases = "max.in.flight.requests.per.connection", .type = FQ_CONF_INT,
      .default_value = "32", .min = 1, .max = FQ_LIMIT_MAX_IN_FLIGHT, FIELD(max_in_flight),
      .help = "batches on their way to one partition"},

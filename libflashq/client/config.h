@@ -17,6 +17,7 @@
 enum fq_transport_choice { FQ_CHOICE_AUTO, FQ_CHOICE_SHM, FQ_CHOICE_TCP };
 enum fq_reports_kind { FQ_REPORTS_NONE, FQ_REPORTS_ERRORS, FQ_REPORTS_ALL };
 enum fq_fetch_mode { FQ_FETCH_PULL, FQ_FETCH_PUSH };
+enum fq_batching_mode { FQ_BATCHING_ADAPTIVE, FQ_BATCHING_FIXED };
 enum fq_reset { FQ_RESET_NONE, FQ_RESET_START, FQ_RESET_END };
 
 struct fq_client_config {
@@ -33,7 +34,8 @@ struct fq_client_config {
     /* producers */
     int64_t queue_bytes;
     int64_t batch_max_bytes;
-    int64_t linger_ms;
+    int64_t batching;              /* enum fq_batching_mode */
+    int64_t linger_us;
     int64_t max_in_flight;
     int64_t message_max_bytes;
     int64_t delivery_timeout_ms;

@@ -100,7 +100,8 @@ static const char *format_number(const struct fq_conf_key *key, int64_t value, c
     switch (key->type) {
     case FQ_CONF_BYTES: return fq_format_bytes(value, buffer, bytes);
     case FQ_CONF_DURATION_MS: return fq_format_duration(value, 1000, buffer, bytes);
-    case FQ_CONF_DURATION_US: return fq_format_duration(value, 1, buffer, bytes);
+    case FQ_CONF_DURATION_US:
+    case FQ_CONF_DURATION_MS_FINE: return fq_format_duration(value, 1, buffer, bytes);
     case FQ_CONF_STRING:
     case FQ_CONF_BOOL:
     case FQ_CONF_INT:
@@ -117,6 +118,7 @@ static int parse_number(const struct fq_conf_key *key, const char *text, int64_t
     case FQ_CONF_BYTES: return fq_parse_bytes(text, ret, err);
     case FQ_CONF_DURATION_MS: return fq_parse_duration(text, 1000, ret, err);
     case FQ_CONF_DURATION_US: return fq_parse_duration(text, 1, ret, err);
+    case FQ_CONF_DURATION_MS_FINE: return fq_parse_duration_us(text, 1000, ret, err);
     case FQ_CONF_STRING:
     case FQ_CONF_BOOL:
     case FQ_CONF_INT:
@@ -130,7 +132,7 @@ const char *fq_conf_accepts(const struct fq_conf_key *key, char *buffer, size_t 
     static const char *const nouns[] = {
         [FQ_CONF_STRING] = "text", [FQ_CONF_BOOL] = "true | false", [FQ_CONF_INT] = "number",
         [FQ_CONF_BYTES] = "size",  [FQ_CONF_DURATION_MS] = "time",  [FQ_CONF_DURATION_US] = "time",
-        [FQ_CONF_CHOICE] = ""};
+        [FQ_CONF_DURATION_MS_FINE] = "time", [FQ_CONF_CHOICE] = ""};
     char low[32], high[32];
     int used = 0;
     size_t at = 0;
@@ -236,6 +238,7 @@ static int set_value(const struct fq_conf_key *key, void *config, const char *va
     case FQ_CONF_BYTES:
     case FQ_CONF_DURATION_MS:
     case FQ_CONF_DURATION_US:
+    case FQ_CONF_DURATION_MS_FINE:
     case FQ_CONF_CHOICE: break;
     }
     return set_number(key, config, value, err);

@@ -30,6 +30,7 @@ enum fq_conf_type {
     FQ_CONF_BYTES,       /* int64_t; units of units.h */
     FQ_CONF_DURATION_MS, /* int64_t in milliseconds */
     FQ_CONF_DURATION_US, /* int64_t in microseconds */
+    FQ_CONF_DURATION_MS_FINE, /* int64_t in microseconds, but a bare number counts in milliseconds */
     FQ_CONF_CHOICE       /* int64_t; one of `words` and nothing else */
 };
 

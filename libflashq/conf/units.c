@@ -105,6 +105,37 @@ static const struct unit *time_unit(const char *name, size_t length)
     return NULL;
 }
 
+enum { FRACTION_DIGITS_MAX = 12 };
+
+/* What follows the point in "0.1ms": the digits, and the power of ten they are parts of. */
+static bool read_fraction(const char **at, int64_t *ret, int64_t *ret_parts)
+{
+    *ret = 0;
+    *ret_parts = 1;
+    if (**at != '.') {
+        return true;
+    }
+    const char *first = ++*at;
+    if (!read_digits(at, ret) || *at - first > FRACTION_DIGITS_MAX) {
+        return false;
+    }
+    for (; first < *at; first++) {
+        *ret_parts *= 10;
+    }
+    return true;
+}
+
+/* value.fraction units in microseconds; false when they do not fit, or are finer than one. */
+static bool scale(int64_t value, int64_t fraction, int64_t parts, int64_t factor, int64_t *ret_us)
+{
+    int64_t rest;
+    if (__builtin_mul_overflow(value, factor, &value) ||
+        __builtin_mul_overflow(fraction, factor, &rest) || rest % parts != 0) {
+        return false;
+    }
+    return !__builtin_add_overflow(value, rest / parts, ret_us);
+}
+
 /* Sums the groups into microseconds; false when the text is not a span. */
 static bool read_span(const char *at, int64_t unit_us, int64_t *ret_us)
 {
@@ -113,8 +144,8 @@ static bool read_span(const char *at, int64_t unit_us, int64_t *ret_us)
         return false;
     }
     while (*at != '\0') {
-        int64_t value, factor;
-        if (!read_digits(&at, &value)) {
+        int64_t value, fraction, parts, factor;
+        if (!read_digits(&at, &value) || !read_fraction(&at, &fraction, &parts)) {
             return false;
         }
         size_t letters = strcspn(at, "0123456789");
@@ -130,7 +161,7 @@ static bool read_span(const char *at, int64_t unit_us, int64_t *ret_us)
             }
             factor = unit->factor;
         }
-        if (__builtin_mul_overflow(value, factor, &value) ||
+        if (!scale(value, fraction, parts, factor, &value) ||
             __builtin_add_overflow(total, value, &total)) {
             return false;
         }
@@ -141,19 +172,30 @@ static bool read_span(const char *at, int64_t unit_us, int64_t *ret_us)
     return true;
 }
 
-int fq_parse_duration(const char *text, int64_t unit_us, int64_t *ret, struct fq_err *err)
+int fq_parse_duration_us(const char *text, int64_t bare_us, int64_t *ret_us, struct fq_err *err)
 {
     bool negative = *text == '-';
     int64_t total_us;
-    if (!read_span(text + negative, unit_us, &total_us)) {
+    if (!read_span(text + negative, bare_us, &total_us)) {
         return fq_err_set(err, FLASHQ_ERR_INVALID,
                           "\"%.64s\" is not a span of time (like 500ms, 30s, 1h30m, 7d)", text);
+    }
+    *ret_us = negative ? -total_us : total_us;
+    return 0;
+}
+
+int fq_parse_duration(const char *text, int64_t unit_us, int64_t *ret, struct fq_err *err)
+{
+    int64_t total_us;
+    int code = fq_parse_duration_us(text, unit_us, &total_us, err);
+    if (code != 0) {
+        return code;
     }
     if (total_us % unit_us != 0) {
         return fq_err_set(err, FLASHQ_ERR_INVALID, "\"%.64s\" is finer than one %s", text,
                           unit_us == 1000 ? "millisecond" : "microsecond");
     }
-    *ret = (negative ? -total_us : total_us) / unit_us;
+    *ret = total_us / unit_us;
     return 0;
 }
 

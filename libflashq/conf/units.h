@@ -20,9 +20,11 @@ int fq_parse_int(const char *text, int64_t *ret, struct fq_err *err);
 int fq_parse_bytes(const char *text, int64_t *ret, struct fq_err *err);
 
 /* A span in units of `unit_us` microseconds (1 for us, 1000 for ms): one or more groups of digits
- * and w d h m s ms us ("1h30m"), the units falling. A bare number counts in `unit_us`. What is
- * finer than the unit is refused, not rounded. */
+ * and w d h m s ms us ("1h30m"), the units falling, each number with a fraction or without ("0.1ms"). A bare
+ * number counts in `unit_us`. What is finer than the unit is refused, not rounded. */
 int fq_parse_duration(const char *text, int64_t unit_us, int64_t *ret, struct fq_err *err);
+/* The same span in microseconds, whatever a bare number counts in (`bare_us`). */
+int fq_parse_duration_us(const char *text, int64_t bare_us, int64_t *ret_us, struct fq_err *err);
 
 /* The shortest exact spelling ("64MiB", "1h", "1500ms"). They return `buffer`. */
 const char *fq_format_bytes(int64_t value, char *buffer, size_t bytes);
