@@ -53,6 +53,8 @@ struct fq_batch {
     uint64_t payload_bytes;
     int64_t created_us;         /* first record */
     bool is_claimed;            /* the application writes into it: it stays `filling`, where it is */
+    int64_t posted_ns;
+    bool was_alone;             /* nothing else was in flight when it was posted */
     bool was_written;           /* on some connection */
     bool may_be_stored;         /* ... which ended before the answer */
     bool is_reported;           /* its records were reported already (acks none, or given up) */

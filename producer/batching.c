@@ -13,5 +13,7 @@ bool fq_batching_sends(const struct fq_batching_question *question)
     if (question->age_us < question->linger_us) {
         return false;
     }
-    return question->in_flight == 0 || question->batch_bytes >= FQ_BATCHING_GOOD_BYTES;
+    return question->is_fixed || question->in_flight == 0 ||
+           (question->batch_bytes >= question->wanted_bytes &&
+            question->in_flight < question->wanted_in_flight);
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When a batch that is being filled is sent. The policy alone: no state but what is given, no clock, so that
- * it can be tested as a table. Full batches and batches to resend are not asked about: they go as soon as
- * there is room in flight.
+ * When a batch that is being filled goes. A pure function: no state but what is given, no clock, so that
+ * it can be tested as a table. Batches to resend are not asked about: they go as soon as there is room.
+ *
+ * Adaptive: at once while nothing is in flight, so that a record that meets an idle broker waits for nobody. While
+ * something is, as soon as the batch has the size that the estimates (estimate.h) call for, unless as many are in
+ * flight as are of use.
+ * Fixed, for comparison: when it is full or linger_us old; with linger_us 0, whenever there is room in flight.
  */
 #ifndef FQ_PRODUCER_BATCHING_H
 #define FQ_PRODUCER_BATCHING_H
@@ -11,16 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* From here on a batch is worth sending while others are in flight: what a broker and a client on two cores
- * hand over best fits the second-level cache. */
-#define FQ_BATCHING_GOOD_BYTES ((size_t)64 << 10)
-
 struct fq_batching_question {
     size_t batch_bytes;     /* filled so far */
+    size_t wanted_bytes;    /* adaptive: the size that goes while others are in flight */
     unsigned in_flight;     /* batches on their way to this partition */
+    unsigned wanted_in_flight; /* adaptive: as many as are of use */
     unsigned max_in_flight;
     int64_t age_us;         /* since its first record */
     int64_t linger_us;
+    bool is_fixed;
     bool is_hurried;        /* somebody flushes, waits for a record of it, or for its memory */
 };
 bool fq_batching_sends(const struct fq_batching_question *question);

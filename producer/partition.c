@@ -52,6 +52,7 @@ void fq_ppart_init(struct fq_ppart *ppart, struct fq_producer *producer, int32_t
     *ppart = (struct fq_ppart){.producer = producer, .index = index,
                                .producer_id = producer->producer_id, .max_in_flight = 1,
                                .block_bytes = FQ_POOL_BLOCK_MIN};
+    fq_estimate_init(&ppart->estimate);
     fq_chain_init(&ppart->active_node);
     fq_chain_init(&ppart->ring_node);
     fq_chain_init(&ppart->in_flight);
@@ -80,8 +81,27 @@ void fq_ppart_close_batch(struct fq_ppart *ppart)
         ppart->block_bytes =
             ppart->block_bytes > FQ_POOL_BLOCK_MIN ? ppart->block_bytes : FQ_POOL_BLOCK_MIN;
     }
+    ppart->produced_bytes += used;
     fq_chain_append(&ppart->waiting, &batch->node);
     ppart->filling = NULL;
+}
+
+static bool is_fixed(const struct fq_ppart *ppart)
+{
+    return ppart->producer->engine->config.batching == FQ_BATCHING_FIXED;
+}
+
+void fq_ppart_plan(struct fq_ppart *ppart, int64_t now_ns)
+{
+    size_t most = (size_t)ppart->producer->batch_max_bytes;
+    if (is_fixed(ppart)) {
+        ppart->plan = (struct fq_estimate_plan){.batch_bytes = most, .close_bytes = most,
+                                                .in_flight = ppart->max_in_flight};
+        return;
+    }
+    fq_estimate_produced(&ppart->estimate, now_ns, ppart->produced_bytes);
+    ppart->produced_bytes = 0;
+    ppart->plan = fq_estimate_plan(&ppart->estimate, most, ppart->max_in_flight);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------- */
@@ -91,6 +111,9 @@ void fq_ppart_fini(struct fq_ppart *ppart)
     if (!ppart->ring) {
         return;
     }
+    fq_debug("%s/%d: %.0f MB/s are produced; a batch costs %.0f ns and %.3f ns a byte, the path takes %.0f ns",
+             ppart->producer->topic, ppart->index, ppart->estimate.rate * 1000, ppart->estimate.batch_ns,
+             ppart->estimate.byte_ns, ppart->estimate.latency_ns);
     bool has_slot = ppart->state == FQ_PPART_OPEN || ppart->state == FQ_PPART_DRAINING;
     if (has_slot && ppart->in_flight_count == 0) {
         fq_slot_close(ppart);
@@ -159,17 +182,28 @@ void fq_ppart_die(struct fq_ppart *ppart, int code)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
+/* Whether the batch would go now if it were closed. One that can never go does not wait for room: it is to fail. */
+static bool has_room(const struct fq_ppart *ppart, const struct fq_batch *batch)
+{
+    const struct fq_ring *ring = ppart->ring;
+    size_t bytes = batch->builder.used;
+    return fq_ring_has_notify(ring) &&
+           (ppart->producer->is_direct || batch->home == ring || bytes > ring->window_bytes ||
+            ring->written - ring->consumed + bytes <= ring->window_bytes);
+}
+
 /* The next batch to send, or NULL: the first that waits, else the one being filled if it should go. */
 static struct fq_batch *next_batch(struct fq_ppart *ppart, int64_t now_us)
 {
     struct fq_producer *producer = ppart->producer;
     struct fq_batch *batch = ppart->filling;
-    if (fq_chain_is_empty(&ppart->waiting) && batch && !batch->is_claimed &&
-        batch->builder.records_count > 0) {
+    bool may_close = batch && !batch->is_claimed && batch->builder.records_count > 0;
+    if (fq_chain_is_empty(&ppart->waiting) && may_close && has_room(ppart, batch)) {
         struct fq_batching_question question = {
-            .batch_bytes = batch->builder.used, .in_flight = ppart->in_flight_count,
+            .batch_bytes = batch->builder.used, .wanted_bytes = ppart->plan.batch_bytes,
+            .in_flight = ppart->in_flight_count, .wanted_in_flight = ppart->plan.in_flight,
             .max_in_flight = ppart->max_in_flight, .age_us = now_us - batch->created_us,
-            .linger_us = producer->engine->config.linger_ms * 1000,
+            .linger_us = producer->engine->config.linger_us, .is_fixed = is_fixed(ppart),
             .is_hurried = batch->id <= producer->hurry_to_id || producer->starved > 0 ||
                           !fq_chain_is_empty(&batch->syncs)};
         if (fq_batching_sends(&question)) {
@@ -237,6 +271,8 @@ static void post(struct fq_ppart *ppart, struct fq_batch *batch, const struct fq
     struct fq_producer *producer = ppart->producer;
     fq_chain_remove(&batch->node);
     fq_chain_append(&ppart->in_flight, &batch->node);
+    batch->was_alone = ppart->in_flight_count == 0;
+    batch->posted_ns = fq_mono_ns();
     ppart->in_flight_count++;
     ppart->notifies_posted++;
     producer->stats.batches_resent += batch->was_written;
@@ -266,7 +302,7 @@ static bool make_way(struct fq_ring *ring)
                     fq_chain_item(ppart->waiting.next, struct fq_batch, node) == open;
     bool may_go = ppart->state == FQ_PPART_OPEN && ppart->ring == ring && is_first &&
                   ppart->in_flight_count < ppart->max_in_flight;
-    bool is_worth_it = open != ppart->filling || open->builder.used >= FQ_BATCHING_GOOD_BYTES / 2;
+    bool is_worth_it = open != ppart->filling || open->builder.used >= ppart->plan.batch_bytes;
     if (!may_go || !is_worth_it) {
         return fq_inring_move_out(open) == 0;
     }
@@ -345,8 +381,8 @@ int64_t fq_ppart_next_deadline_us(const struct fq_ppart *ppart)
         return ppart->ring->retry_us;
     }
     if (ppart->state == FQ_PPART_OPEN && ppart->filling && !ppart->filling->is_claimed &&
-        ppart->in_flight_count == 0) {
-        return ppart->filling->created_us + ppart->producer->engine->config.linger_ms * 1000;
+        ppart->in_flight_count < (is_fixed(ppart) ? ppart->max_in_flight : 1)) {
+        return ppart->filling->created_us + ppart->producer->engine->config.linger_us;
     }
     return INT64_MAX;
 }
@@ -460,6 +496,8 @@ bool fq_ppart_acked(struct fq_ppart *ppart, const struct fq_ack_entry *entry)
     fq_chain_remove(&batch->node);
     ppart->in_flight_count--;
     ppart->notifies_acked++;
+    fq_estimate_answered(&ppart->estimate, ppart->ring->looked_ns, batch->posted_ns, batch->length,
+                         batch->was_alone);
     if (entry->status == 0) {
         fq_producer_batch_done(ppart->producer, batch, 0, FLASHQ_PERSISTED_YES, entry->base_offset,
                                (entry->flags & FQ_ACK_DUPLICATE) != 0, false);

@@ -23,6 +23,7 @@
 
 #include "producer/batch.h"
 #include "producer/direct.h"
+#include "producer/estimate.h"
 #include "producer/ring.h"
 
 struct fq_producer;
@@ -66,6 +67,9 @@ struct fq_ppart {
     struct fq_chain waiting;      /* closed, not written (or to be written again) */
     struct fq_batch *filling;     /* takes records */
     size_t block_bytes;           /* for the next batch */
+    struct fq_estimate estimate;
+    struct fq_estimate_plan plan; /* made with each batch */
+    size_t produced_bytes;        /* of batches closed since the estimate was told */
 };
 
 void fq_ppart_init(struct fq_ppart *ppart, struct fq_producer *producer, int32_t index);
@@ -77,6 +81,8 @@ bool fq_ppart_pump(struct fq_ppart *ppart, int64_t now_us);
 int64_t fq_ppart_next_deadline_us(const struct fq_ppart *ppart);
 /* Moves the batch being filled to those that wait. */
 void fq_ppart_close_batch(struct fq_ppart *ppart);
+/* What the policy wants of the batch that begins now. */
+void fq_ppart_plan(struct fq_ppart *ppart, int64_t now_ns);
 bool fq_ppart_is_idle(const struct fq_ppart *ppart);
 /* New metadata: where the partition lives now. */
 void fq_ppart_reroute(struct fq_ppart *ppart, struct fq_link *link);

@@ -279,6 +279,7 @@ bool fq_ring_take_acks(struct fq_ring *ring)
         break_link(ring, "the broker's ack ring makes no sense");
         return true;
     }
+    ring->looked_ns = fq_mono_ns();
     const struct fq_ack_entry *entries = (const struct fq_ack_entry *)(const void *)(head + 1);
     while (ring->acked < tail) {
         struct fq_ack_entry entry = entries[ring->acked % ring->entries];

@@ -33,6 +33,7 @@ struct fq_ring {
     struct fq_window *ack_window;
     uint32_t entries;
     uint64_t posted, acked;        /* notifies */
+    int64_t looked_ns;             /* when the acks that are being handed out were found */
 
     struct fq_remote *window;
     uint64_t window_bytes;

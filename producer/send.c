@@ -137,7 +137,9 @@ static struct fq_batch *spare_batch(struct fq_producer *producer)
 static int find_memory(struct fq_ppart *ppart, struct fq_batch *batch, size_t least)
 {
     struct fq_pool *pool = &ppart->producer->pool;
-    size_t usual = ppart->block_bytes > least ? ppart->block_bytes : least;
+    size_t usual = ppart->block_bytes;
+    usual = usual < ppart->plan.close_bytes ? usual : ppart->plan.close_bytes;
+    usual = usual > least ? usual : least;
     if (fq_inring_begin(ppart, batch, least, usual)) {
         return 0;
     }
@@ -152,7 +154,9 @@ static int find_memory(struct fq_ppart *ppart, struct fq_batch *batch, size_t le
 static int begin_batch(struct fq_ppart *ppart, size_t record_bytes)
 {
     struct fq_producer *producer = ppart->producer;
+    int64_t now_ns = fq_mono_ns();
     size_t least = record_bytes + FQ_BATCH_HEADER_BYTES;
+    fq_ppart_plan(ppart, now_ns);
     struct fq_batch *batch = spare_batch(producer);
     if (!batch) {
         return FLASHQ_ERR_NO_MEMORY;
@@ -166,7 +170,7 @@ static int begin_batch(struct fq_ppart *ppart, size_t record_bytes)
     /* One record may be larger than batch.max.bytes; more than one may not. */
     size_t most = (size_t)producer->batch_max_bytes > least ? (size_t)producer->batch_max_bytes : least;
     batch->id = ++producer->last_batch_id;
-    batch->created_us = fq_mono_us();
+    batch->created_us = now_ns / 1000;
     fq_batch_builder_init(&batch->builder, batch->block.data,
                           batch->block.bytes < most ? batch->block.bytes : most);
     fq_chain_append(&producer->outstanding, &batch->order);
@@ -288,7 +292,7 @@ static int append(struct fq_outgoing *out, struct fq_batch_claim *claim)
 static int64_t pump_time_us(const struct fq_ppart *ppart)
 {
     const struct fq_engine *engine = ppart->producer->engine;
-    bool is_exact = ppart->state != FQ_PPART_OPEN || engine->config.linger_ms > 0;
+    bool is_exact = ppart->state != FQ_PPART_OPEN || engine->config.linger_us > 0;
     return is_exact ? fq_mono_us() : engine->now_us;
 }
 

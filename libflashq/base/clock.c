@@ -42,6 +42,11 @@ int64_t fq_mono_us(void)
     return system_mono_us(NULL);
 }
 
+int64_t fq_mono_ns(void)
+{
+    return read_ns(CLOCK_MONOTONIC);
+}
+
 int64_t fq_wall_ms(void)
 {
     return system_wall_ms(NULL);

@@ -17,6 +17,7 @@ const struct fq_clock *fq_clock_system(void);
 
 /* Shorthands for the system's clocks. */
 int64_t fq_mono_us(void);
+int64_t fq_mono_ns(void); /* the same clock, finer */
 int64_t fq_wall_ms(void);
 
 /* now_us + timeout; a negative timeout_ms is "never" (INT64_MAX). */

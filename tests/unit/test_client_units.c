@@ -8,7 +8,6 @@
 #include "base/random.h"
 #include "client/idmap.h"
 #include "flashq/flashq.h"
-#include "producer/batching.h"
 #include "producer/pool.h"
 #include "producer/reports.h"
 
@@ -204,29 +203,6 @@ Test(pool, room_that_small_blocks_took_serves_a_large_one_later)
     cr_assert_eq(fq_pool_alloc(&pool, 1, &more), 0);
     fq_pool_free(&pool, &more);
     fq_pool_fini(&pool);
-}
-
-/* ---- policy --------------------------------------------------------------------------------- */
-
-Test(batching, sends_at_once_when_nothing_is_in_flight_and_gathers_otherwise)
-{
-    static const struct {
-        struct fq_batching_question question;
-        bool sends;
-    } table[] = {
-        {{.batch_bytes = 100, .in_flight = 0, .max_in_flight = 32}, true},
-        {{.batch_bytes = 0, .in_flight = 0, .max_in_flight = 32}, false},
-        {{.batch_bytes = 100, .in_flight = 1, .max_in_flight = 32}, false},
-        {{.batch_bytes = FQ_BATCHING_GOOD_BYTES, .in_flight = 1, .max_in_flight = 32}, true},
-        {{.batch_bytes = FQ_BATCHING_GOOD_BYTES, .in_flight = 32, .max_in_flight = 32}, false},
-        {{.batch_bytes = 100, .max_in_flight = 32, .age_us = 10, .linger_us = 20}, false},
-        {{.batch_bytes = 100, .max_in_flight = 32, .age_us = 20, .linger_us = 20}, true},
-        {{.batch_bytes = 100, .max_in_flight = 32, .linger_us = 20, .is_hurried = true}, true},
-        {{.batch_bytes = 100, .in_flight = 5, .max_in_flight = 32, .is_hurried = true}, true},
-        {{.batch_bytes = 100, .in_flight = 32, .max_in_flight = 32, .is_hurried = true}, false}};
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        cr_assert_eq(fq_batching_sends(&table[i].question), table[i].sends, "row %zu", i);
-    }
 }
 
 /* ---- reports -------------------------------------------------------------------------------- */

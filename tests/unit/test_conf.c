@@ -66,10 +66,12 @@ Test(units, spans_are_exact_or_refused)
         int64_t ms;
     } good[] = {{"0", 0},           {"5", 5},           {"500ms", 500},   {"2s", 2000},
                 {"1m", 60000},      {"1h30m", 5400000}, {"1d", 86400000}, {"1w", 604800000},
-                {"1m500ms", 60500}, {"3000us", 3},      {"-1", -1}};
-    static const char *const bad[] = {"",      "h",    "1x",   "1h5", "5 s",
-                                      "30m1h", "1s1s", "1.5s", "1us", "9223372036854775807w",
-                                      "1hh",   "1min"};
+                {"1m500ms", 60500}, {"3000us", 3},      {"-1", -1},
+                {"1.5s", 1500},     {"0.25m", 15000},   {"1h0.5m", 3630000}};
+    static const char *const bad[] = {"",      "h",    "1x",  "1h5",   "5 s",
+                                      "30m1h", "1s1s", ".5s", "1us",   "9223372036854775807w",
+                                      "1hh",   "1min", "1.s", "0.1ms", "1.5.5s",
+                                      "0.0000000000001s", "9223372036854775807.5s"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         int64_t value = -2;
         cr_assert_eq(fq_parse_duration(good[i].text, 1000, &value, &err), 0, "%s", good[i].text);
@@ -78,6 +80,27 @@ Test(units, spans_are_exact_or_refused)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int64_t value = -2;
         cr_assert_eq(fq_parse_duration(bad[i], 1000, &value, &err), FLASHQ_ERR_INVALID, "%s",
+                     bad[i]);
+        cr_assert_eq(value, -2, "%s", bad[i]);
+    }
+}
+
+Test(units, a_fraction_of_a_millisecond_is_exact_or_refused)
+{
+    static const struct {
+        const char *text;
+        int64_t us;
+    } good[] = {{"0", 0},        {"5", 5000},     {"0.1", 100},  {"0.1ms", 100}, {"0.001", 1},
+                {"100us", 100},  {"1.250", 1250}, {"2ms5us", 2005}, {"0.5s", 500000}};
+    static const char *const bad[] = {"0.0001", "0.5us", "1..5", "ms", "0.1 ms"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        int64_t value = -2;
+        cr_assert_eq(fq_parse_duration_us(good[i].text, 1000, &value, &err), 0, "%s", good[i].text);
+        cr_assert_eq(value, good[i].us, "%s", good[i].text);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int64_t value = -2;
+        cr_assert_eq(fq_parse_duration_us(bad[i], 1000, &value, &err), FLASHQ_ERR_INVALID, "%s",
                      bad[i]);
         cr_assert_eq(value, -2, "%s", bad[i]);
     }
