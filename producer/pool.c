@@ -72,7 +72,13 @@ void fq_pool_fini(struct fq_pool *pool)
 /* What may still be grown. */
 static size_t left(const struct fq_pool *pool)
 {
-    return pool->grown_bytes < pool->limit_bytes ? pool->limit_bytes - pool->grown_bytes : 0;
+    size_t taken = pool->grown_bytes + pool->heap_bytes;
+    return taken < pool->limit_bytes ? pool->limit_bytes - taken : 0;
+}
+
+static bool may_use(const struct fq_pool *pool, size_t bytes)
+{
+    return pool->used_bytes + pool->heap_bytes + bytes <= pool->limit_bytes;
 }
 
 /* Gives up chunks that nobody uses, until there is room for `bytes`: a large block does not find a place in
@@ -131,7 +137,7 @@ int fq_pool_alloc(struct fq_pool *pool, size_t bytes, struct fq_block *ret)
     if (wanted >= FQ_POOL_ORDERS) {
         return FLASHQ_ERR_TOO_LARGE;
     }
-    if (pool->used_bytes + (FQ_POOL_BLOCK_MIN << wanted) > pool->limit_bytes) {
+    if (!may_use(pool, FQ_POOL_BLOCK_MIN << wanted)) {
         return FLASHQ_ERR_AGAIN;
     }
     while (order < FQ_POOL_ORDERS && fq_chain_is_empty(&pool->free[order])) {
@@ -169,11 +175,26 @@ int fq_pool_alloc_beyond(struct fq_pool *pool, size_t bytes, struct fq_block *re
 
 int fq_pool_charge(struct fq_pool *pool, size_t bytes)
 {
-    if (pool->used_bytes + bytes > pool->limit_bytes) {
+    if (!may_use(pool, bytes)) {
         return FLASHQ_ERR_AGAIN;
     }
     pool->used_bytes += bytes;
     return 0;
+}
+
+int fq_pool_charge_heap(struct fq_pool *pool, size_t bytes, bool must_be)
+{
+    if (!must_be && !may_use(pool, bytes)) {
+        return FLASHQ_ERR_AGAIN;
+    }
+    make_room(pool, bytes);
+    pool->heap_bytes += bytes;
+    return 0;
+}
+
+void fq_pool_discharge_heap(struct fq_pool *pool, size_t bytes)
+{
+    pool->heap_bytes -= bytes;
 }
 
 void fq_pool_discharge(struct fq_pool *pool, size_t bytes)

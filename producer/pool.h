@@ -6,6 +6,7 @@
 #ifndef FQ_PRODUCER_POOL_H
 #define FQ_PRODUCER_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,7 @@ struct fq_pool {
     struct fq_chain free[FQ_POOL_ORDERS];
     struct fq_chain chunks;
     size_t limit_bytes, grown_bytes, used_bytes;
+    size_t heap_bytes; /* allocated elsewhere; counts against the limit */
 };
 
 void fq_pool_init(struct fq_pool *pool, size_t limit_bytes);
@@ -41,5 +43,8 @@ void fq_pool_free(struct fq_pool *pool, struct fq_block *block); /* an empty one
 /* Bytes that lie elsewhere but count; AGAIN when the limit is reached. */
 int fq_pool_charge(struct fq_pool *pool, size_t bytes);
 void fq_pool_discharge(struct fq_pool *pool, size_t bytes);
+/* The same for memory of the heap, which takes the place of chunks that nobody uses; beyond the limit if it must be. */
+int fq_pool_charge_heap(struct fq_pool *pool, size_t bytes, bool must_be);
+void fq_pool_discharge_heap(struct fq_pool *pool, size_t bytes);
 
 #endif

@@ -21,6 +21,7 @@
 
 #define DRIVE_EVERY_SENDS 64
 #define HEADERS_ON_STACK 16
+#define SENT_FIRST 64 /* of what is kept of records, in a new batch */
 #define PUMP_EVERY_RECORDS 32
 
 /* ---- checking ------------------------------------------------------------------------------- */
@@ -133,6 +134,21 @@ static struct fq_batch *spare_batch(struct fq_producer *producer)
     return batch;
 }
 
+/* Takes what spare batches keep for the next; true if they had anything. */
+static bool strip_spares(struct fq_producer *producer)
+{
+    size_t bytes = 0;
+    for (struct fq_chain *at = producer->spare.next; at != &producer->spare; at = at->next) {
+        struct fq_batch *batch = fq_chain_item(at, struct fq_batch, node);
+        bytes += batch->sent_capacity * sizeof *batch->sent;
+        free(batch->sent);
+        batch->sent = NULL;
+        batch->sent_capacity = 0;
+    }
+    fq_pool_discharge_heap(&producer->pool, bytes);
+    return bytes > 0;
+}
+
 /* Where the batch is built: in the ring, or in a block that is copied there. */
 static int find_memory(struct fq_ppart *ppart, struct fq_batch *batch, size_t least)
 {
@@ -163,6 +179,9 @@ static int begin_batch(struct fq_ppart *ppart, size_t record_bytes)
     }
     batch->ppart = ppart;
     int code = find_memory(ppart, batch, least);
+    if (code == FLASHQ_ERR_AGAIN && strip_spares(producer)) {
+        code = find_memory(ppart, batch, least);
+    }
     if (code != 0) {
         fq_chain_insert_after(&producer->spare, &batch->node);
         return code;
@@ -184,19 +203,28 @@ static int begin_batch(struct fq_ppart *ppart, size_t record_bytes)
     return 0;
 }
 
-static int room_for_sent(struct fq_batch *batch)
+/* What is kept of each record counts in queue.bytes: with records of a few bytes it is the most of it. TOO_LARGE: the
+ * batch has to do with those it has. */
+static int room_for_sent(struct fq_producer *producer, struct fq_batch *batch)
 {
     size_t count = (size_t)batch->builder.records_count;
     if (count < batch->sent_capacity) {
         return 0;
     }
-    size_t capacity = batch->sent_capacity ? batch->sent_capacity * 2 : 64;
-    struct fq_sent *sent = realloc(batch->sent, capacity * sizeof *sent);
+    size_t more = batch->sent_capacity ? batch->sent_capacity : SENT_FIRST;
+    size_t bytes = more * sizeof *batch->sent;
+    while (fq_pool_charge_heap(&producer->pool, bytes, count == 0) != 0) {
+        if (!strip_spares(producer)) {
+            return FLASHQ_ERR_TOO_LARGE;
+        }
+    }
+    struct fq_sent *sent = realloc(batch->sent, (count + more) * sizeof *sent);
     if (!sent) {
+        fq_pool_discharge_heap(&producer->pool, bytes);
         return FLASHQ_ERR_NO_MEMORY;
     }
     batch->sent = sent;
-    batch->sent_capacity = capacity;
+    batch->sent_capacity = count + more;
     return 0;
 }
 
@@ -209,7 +237,7 @@ static int try_append(struct fq_ppart *ppart, const struct fq_record_in *in,
     for (int turn = 0; turn < 2; turn++) {
         struct fq_batch *batch = ppart->filling;
         if (batch) {
-            int code = room_for_sent(batch);
+            int code = room_for_sent(ppart->producer, batch);
             if (code == 0) {
                 code = claim ? fq_batch_builder_claim(&batch->builder, in, claim)
                              : fq_batch_builder_append(&batch->builder, in);
@@ -253,7 +281,11 @@ static int wait_for_memory(struct fq_producer *producer, int64_t deadline_us)
     int code = fq_member_wait(producer->engine, &producer->member, deadline_us, has_memory, &wait);
     producer->starved--;
     if (code == FLASHQ_ERR_TIMED_OUT) {
-        return refuse(producer, FLASHQ_ERR_AGAIN, "the queue is full (queue.bytes)");
+        char text[160];
+        (void)snprintf(text, sizeof text,
+                       "the queue is full: %zu of queue.bytes (%zu) wait for an acknowledgement",
+                       producer->pool.used_bytes, producer->pool.limit_bytes);
+        return refuse(producer, FLASHQ_ERR_AGAIN, text);
     }
     return code;
 }

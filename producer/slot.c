@@ -239,6 +239,7 @@ void fq_slot_open(struct fq_ppart *ppart, int64_t now_us)
     if (code == 0) {
         fq_ppart_set_state(ppart, FQ_PPART_OPENING);
     } else {
-        open_refused(ppart, code, NULL);
+        /* The queue of messages is full: there will be room, or no connection. */
+        open_refused(ppart, code == FLASHQ_ERR_LIMIT ? FLASHQ_ERR_AGAIN : code, NULL);
     }
 }

@@ -189,6 +189,11 @@ static int call_once(const struct fq_call *call, struct fq_link *link, bool *ret
         *ret_again = code == FLASHQ_ERR_UNREACHABLE; /* nothing was sent: also for what is not repeatable */
         *ret_was_sent = false;
         (void)fq_engine_drive(call->engine);
+        if (code == FLASHQ_ERR_LIMIT) {
+            return fq_err_set(err, code, "the broker takes no requests: %zu bytes of them wait to be sent "
+                                         "(limit %u)",
+                              link->outbox_bytes, FQ_LIMIT_CONTROL_QUEUED_BYTES);
+        }
         return fq_err_set(err, code, "the request could not be sent: %s", fq_err_describe(code));
     }
     code = fq_engine_wait(call->engine, call->deadline_us, call_is_done, &waiting);

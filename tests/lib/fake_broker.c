@@ -80,7 +80,8 @@ static void answer_ring(struct side *s, const struct fq_msg *msg)
     must(fq_window_grant(s->conn, s->window, 0, fq_region_bytes(s->window), FQ_RIGHT_WRITE,
                          &s->window_window, answer.window_token, NULL),
          "window");
-    answer.entries = s->entries = open.entries;
+    uint32_t most = (uint32_t)atomic_load(&s->f->entries_most);
+    answer.entries = s->entries = most != 0 && most < open.entries ? most : open.entries;
     s->consumed = s->tail = 0;
     send_answer(s, out, fq_encode_ring_open_answer(out, sizeof out, msg->correlation, &answer));
 }
@@ -220,6 +221,9 @@ static void step(struct side *s)
             drop(s);
             break;
         }
+    }
+    if (s->conn && atomic_exchange(&s->f->is_cut, 0)) {
+        drop(s);
     }
     if (s->conn && s->f->direct.is_on) {
         fake_direct_step(&s->f->direct, s->conn);
