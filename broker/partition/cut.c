@@ -46,8 +46,14 @@ int fq_partition_trim(struct fq_partition *p, int64_t before_offset, struct fq_e
     return rc;
 }
 
+bool fq_partition_is_retention_due(const struct fq_partition *p)
+{
+    return p->is_retention_due;
+}
+
 int fq_partition_apply_retention(struct fq_partition *p)
 {
+    p->is_retention_due = false;
     int retired = fq_log_apply_retention(p->log);
     if (retired > 0) {
         follow_log_start(p);

@@ -197,6 +197,7 @@ void fq_incoming_remember(struct fq_partition *p, const struct fq_incoming *in,
                   in->min_timestamp, in->max_timestamp);
     if (place->position == 0) {
         p->index_wanted = true; /* a new segment: the one before it is sealed */
+        p->is_retention_due = true;
     }
     fq_epochs_assign(&p->epochs, h->leader_epoch, h->base_offset);
     if (producer != NULL) {

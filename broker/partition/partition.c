@@ -120,7 +120,8 @@ int fq_partition_open(const struct fq_partition_params *params, struct fq_partit
                                        .topic = p->topic,
                                        .partition = params->index,
                                        .segment_bytes = params->config.segment_bytes,
-                                       .retention_bytes = params->config.retention_bytes};
+                                       .retention_bytes = params->config.retention_bytes,
+                                       .wants_zeros = params->config.is_direct};
     int rc = fq_log_open(params->store, &log_params, NULL, NULL, &p->log, err);
     if (rc < 0) {
         goto fail_log;

@@ -34,6 +34,7 @@ struct fq_partition_config {
     int64_t producer_expiration_ms; /* of producers that are not open; -1: never */
     uint32_t max_in_flight;         /* batches remembered per producer; <= FQ_LIMIT_MAX_IN_FLIGHT */
     enum fq_durability durability;
+    bool is_direct; /* batches may be written in place; fixed when the partition is opened */
 };
 
 enum fq_calendar_cut {
@@ -209,6 +210,8 @@ int fq_partition_trim(struct fq_partition *partition, int64_t before_offset, str
 int fq_partition_truncate(struct fq_partition *partition, int64_t offset, struct fq_err *err);
 /* Returns the number of segments retired. */
 int fq_partition_apply_retention(struct fq_partition *partition);
+/* A segment was sealed since: applied now, the file that goes is the one that is needed next. */
+bool fq_partition_is_retention_due(const struct fq_partition *partition);
 
 /* Finishes a time query; `calendar` is what the calendar said (NULL: none). See timeindex.h. */
 int fq_partition_time_query(struct fq_partition *partition, int64_t timestamp_ms,

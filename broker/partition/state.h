@@ -53,6 +53,7 @@ struct fq_partition {
 
     int64_t index_next;          /* segments that begin below it have their index file */
     bool index_wanted;           /* one was sealed since */
+    bool is_retention_due;       /* likewise */
     uint64_t snapshot_lag_bytes; /* of log that the last snapshot does not cover */
     struct fq_partition_stats stats;
 };

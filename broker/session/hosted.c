@@ -242,6 +242,7 @@ static struct fq_partition_config partition_config(const struct fq_hosted *hoste
         .producer_expiration_ms = params->producer_expiration_ms,
         .max_in_flight = params->max_in_flight,
         .durability = topic->durability == 0 ? FQ_DURABILITY_PERSISTED : FQ_DURABILITY_MEMORY,
+        .is_direct = topic->append_mode == FQ_APPEND_DIRECT,
     };
 }
 
@@ -448,6 +449,18 @@ static void tell(struct fq_hosted *hosted, enum fq_hosted_event event)
     params->on_event(params->context, hosted, event);
 }
 
+static unsigned apply_retention(struct fq_hosted *hosted)
+{
+    int retired = fq_partition_apply_retention(hosted->partition);
+    if (retired <= 0) {
+        return 0;
+    }
+    fq_count_add(hosted->table->params.counters, FQ_COUNT_RETENTION_SEGMENTS, retired);
+    publish_gauges(hosted);
+    tell(hosted, FQ_HOSTED_TRIMMED);
+    return (unsigned)retired;
+}
+
 /* True when it advanced. */
 static bool round_of(struct fq_hosted *hosted)
 {
@@ -465,6 +478,9 @@ static bool round_of(struct fq_hosted *hosted)
     if (has_advanced) {
         publish_gauges(hosted);
         tell(hosted, FQ_HOSTED_ADVANCED);
+    }
+    if (fq_partition_is_retention_due(hosted->partition)) {
+        (void)apply_retention(hosted);
     }
     return has_advanced;
 }
@@ -513,18 +529,6 @@ int fq_hosted_truncate(struct fq_hosted *hosted, int64_t offset, struct fq_err *
 }
 
 /* ---- off the path --------------------------------------------------------------------------- */
-
-static unsigned apply_retention(struct fq_hosted *hosted)
-{
-    int retired = fq_partition_apply_retention(hosted->partition);
-    if (retired <= 0) {
-        return 0;
-    }
-    fq_count_add(hosted->table->params.counters, FQ_COUNT_RETENTION_SEGMENTS, retired);
-    publish_gauges(hosted);
-    tell(hosted, FQ_HOSTED_TRIMMED);
-    return (unsigned)retired;
-}
 
 /* Returns how much was done; *ret_again: there is more to do. */
 static unsigned off_path_of(struct fq_hosted *hosted, bool *ret_again)

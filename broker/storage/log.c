@@ -183,6 +183,11 @@ int fq_log_open(struct fq_store *store, const struct fq_log_params *params, fq_l
     log->partition = params->partition;
     fq_log_configure(log, params->segment_bytes, params->retention_bytes);
     log->shared = fq_log_shared_create(store, &params->topic_id, params->topic, params->partition);
+    if (log->shared) {
+        log->shared->topic_id = params->topic_id;
+        log->shared->partition = params->partition;
+        log->shared->wants_zeros = params->wants_zeros;
+    }
     int r = log->shared ? fq_log_recover(log, visitor, context, err)
                         : fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for a log");
     if (r < 0) {
@@ -272,6 +277,12 @@ static uint64_t next_file_bytes(const struct fq_log *log, uint64_t length)
     return bytes > least ? bytes : least;
 }
 
+static uint64_t bytes_after(const struct fq_log *log, uint64_t bytes)
+{
+    uint64_t most = round_up(log->segment_bytes);
+    return 2 * bytes < most ? 2 * bytes : bytes > most ? bytes : most;
+}
+
 static void ask_for_next(struct fq_log *log, uint64_t length)
 {
     struct fq_log_shared *shared = log->shared;
@@ -284,6 +295,8 @@ static void ask_for_next(struct fq_log *log, uint64_t length)
     }
     shared->want_bytes = next_file_bytes(log, length);
     shared->least_bytes = least_file_bytes(log, length);
+    shared->after_bytes = bytes_after(log, shared->want_bytes);
+    shared->is_noted = false;
     atomic_store_explicit(&shared->supply, FQ_SUPPLY_ASKED, memory_order_relaxed);
     shared->supply_job.run = fq_pool_supply;
     (void)fq_log_shared_ref(shared); /* the job's */
@@ -486,6 +499,18 @@ void fq_log_abort_batch(struct fq_log *log)
     }
 }
 
+/* Memory: what follows the last batch must not look like one that goes on, nor like more of a
+ * record (walk.c), whatever an earlier life left there; the next batch overwrites it. */
+static void end_data(const struct fq_log *log, struct fq_segment *last)
+{
+    static const uint8_t nothing[FQ_BATCH_HEADER_BYTES];
+    uint64_t room = fq_segment_capacity(last) - last->data_bytes;
+    if (!log->persist->ops->needs_sync && last->has_former) {
+        (void)log->persist->ops->write(&last->file->pf, FQ_SEG_DATA + last->data_bytes, nothing,
+                                       room < sizeof nothing ? (size_t)room : sizeof nothing);
+    }
+}
+
 int fq_log_commit_batch(struct fq_log *log, const struct fq_batch_header *header,
                         struct fq_log_place *ret_place)
 {
@@ -507,6 +532,7 @@ int fq_log_commit_batch(struct fq_log *log, const struct fq_batch_header *header
         *ret_place = (struct fq_log_place){last, last->data_bytes, header->base_offset};
     }
     last->data_bytes += log->reserved_bytes;
+    end_data(log, last);
     log->bytes += log->reserved_bytes;
     log->end += header->last_offset_delta + 1;
     last->end_offset = log->end;

@@ -40,6 +40,8 @@ struct fq_log_params {
     uint32_t partition;
     uint64_t segment_bytes;   /* the most a segment grows to; may change later */
     uint64_t retention_bytes; /* 0: unlimited */
+    bool wants_zeros; /* above what is appended the open segment is zero: for peers that write there
+                         themselves (else only on disks) */
 };
 
 /* Called for each valid batch during recovery and scans, in offset order. `batch` points into the

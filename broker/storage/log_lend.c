@@ -33,6 +33,25 @@ int fq_log_may_lend(const struct fq_log *log, struct fq_err *err)
                             fq_store_data_dir(log->store), fq_store_flush(log->store));
 }
 
+/* Zeros from the data position `from` on, durable before anything else is stored there. */
+static int wipe(struct fq_log *log, struct fq_segment *segment, uint64_t from, uint64_t written)
+{
+    if (written <= from) {
+        return 0;
+    }
+    int r = fq_segment_zero(segment, from, written);
+    log->persist->ops->drain(log->persist);
+    return r < 0 ? fq_log_fail(log, r, "wiping what a producer left") : 0;
+}
+
+/* A log that was not opened to be lent may have been given a segment back as it is. */
+static int clear(struct fq_log *log, struct fq_segment *segment, uint64_t from)
+{
+    int r = segment->has_former ? wipe(log, segment, from, fq_segment_capacity(segment)) : 0;
+    segment->has_former = false;
+    return r;
+}
+
 int fq_log_lend(struct fq_log *log, struct fq_log_loan *ret, struct fq_err *err)
 {
     int r = fq_log_may_lend(log, err);
@@ -57,6 +76,10 @@ int fq_log_lend(struct fq_log *log, struct fq_log_loan *ret, struct fq_err *err)
             return fq_log_fail(log, r, "storing how far a segment is written");
         }
     }
+    r = clear(log, last, last->data_bytes);
+    if (r < 0) {
+        return r;
+    }
     log->is_lent = true;
     *ret = (struct fq_log_loan){last, last->data_bytes, capacity - last->data_bytes};
     return FQ_RESERVE_OK;
@@ -77,20 +100,13 @@ int fq_log_lend_next(struct fq_log *log, struct fq_log_loan *ret, struct fq_err 
             return fq_log_fail(log, r, "lending a segment");
         }
     }
+    r = clear(log, log->next, 0);
+    if (r < 0) {
+        return r;
+    }
     log->is_next_lent = true;
     *ret = (struct fq_log_loan){log->next, 0, fq_segment_capacity(log->next)};
     return FQ_RESERVE_OK;
-}
-
-/* Zeros from the data position `from` on, durable before anything else is stored there. */
-static int wipe(struct fq_log *log, struct fq_segment *segment, uint64_t from, uint64_t written)
-{
-    if (written <= from) {
-        return 0;
-    }
-    int r = fq_segment_zero(segment, from, written);
-    log->persist->ops->drain(log->persist);
-    return r < 0 ? fq_log_fail(log, r, "wiping what a producer left") : 0;
 }
 
 int fq_log_move_on(struct fq_log *log, uint64_t written)

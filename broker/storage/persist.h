@@ -40,6 +40,12 @@ struct fq_persist_ops {
      * nothing behind. */
     int (*create)(struct fq_persist *p, const char *path, uint64_t bytes, struct fq_pfile *ret,
                   struct fq_err *err);
+    /* The same in pieces. begin: a file of its size, mapped, of which no byte may be touched yet.
+     * grow: bytes [from, to), in order from 0, are allocated, zero and faulted in; after an error
+     * (NO_SPACE) the file is the caller's to unlink. NULL, both: there is only create. */
+    int (*begin)(struct fq_persist *p, const char *path, uint64_t bytes, struct fq_pfile *ret,
+                 struct fq_err *err);
+    int (*grow)(struct fq_pfile *f, uint64_t from, uint64_t to, struct fq_err *err);
     /* Mapped, not faulted in: reading a few pages of a large file costs a few pages. */
     int (*open)(struct fq_persist *p, const char *path, struct fq_pfile *ret, struct fq_err *err);
     /* Faults in bytes [from, to) for storing, so that an append never does. Slow; touches no byte;

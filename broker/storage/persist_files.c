@@ -26,6 +26,30 @@ int fq_file_create_allocated(const char *path, uint64_t bytes, int *ret_fd, stru
     return 0;
 }
 
+int fq_file_create_sparse(const char *path, uint64_t bytes, int *ret_fd, struct fq_err *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return fq_err_errno(err, fq_err_from_errno(errno), errno, "create %s", path);
+    }
+    if (ftruncate(fd, (off_t)bytes) < 0) {
+        int errnum = errno;
+        (void)close(fd);
+        (void)unlink(path);
+        return fq_err_errno(err, fq_err_from_errno(errnum), errnum, "size %s", path);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int fq_file_allocate(int fd, uint64_t from, uint64_t to, struct fq_err *err)
+{
+    int errnum = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
+    return errnum == 0 ? 0
+                       : fq_err_errno(err, fq_err_from_errno(errnum), errnum, "allocate %llu bytes",
+                                      (unsigned long long)(to - from));
+}
+
 int fq_file_open_whole(const char *path, int *ret_fd, uint64_t *ret_bytes, struct fq_err *err)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);

@@ -50,6 +50,15 @@ static int map_for_storing(const char *path, struct fq_pfile *f, struct fq_err *
     return 0;
 }
 
+/* Faulting a page in for storing makes the file system zero it. (MAP_POPULATE would only read, and
+ * on DAX the first store would fault again.) */
+static void make_pages(const struct fq_pfile *f, uint64_t from, uint64_t to)
+{
+    if (madvise(writable(f, from), (size_t)(to - from), MADV_POPULATE_WRITE) < 0) {
+        pmem_memset(writable(f, from), 0, (size_t)(to - from), PMEM_F_MEM_NONTEMPORAL);
+    }
+}
+
 static int pmem_create(struct fq_persist *p, const char *path, uint64_t bytes, struct fq_pfile *ret,
                        struct fq_err *err)
 {
@@ -64,13 +73,36 @@ static int pmem_create(struct fq_persist *p, const char *path, uint64_t bytes, s
         (void)unlink(path);
         return r;
     }
-    /* Faulting a page in for storing makes the file system zero it. (MAP_POPULATE would only read,
-     * and on DAX the first store would fault again.) */
-    if (madvise(writable(&f, 0), (size_t)bytes, MADV_POPULATE_WRITE) < 0) {
-        pmem_memset(writable(&f, 0), 0, (size_t)bytes, PMEM_F_MEM_NONTEMPORAL);
+    make_pages(&f, 0, bytes);
+    *ret = f;
+    return 0;
+}
+
+static int pmem_begin(struct fq_persist *p, const char *path, uint64_t bytes, struct fq_pfile *ret,
+                      struct fq_err *err)
+{
+    struct fq_pfile f = {.persist = p, .fd = -1, .bytes = bytes};
+    int r = fq_file_create_sparse(path, bytes, &f.fd, err);
+    if (r < 0) {
+        return r;
+    }
+    r = map_for_storing(path, &f, err);
+    if (r < 0) {
+        (void)close(f.fd);
+        (void)unlink(path);
+        return r;
     }
     *ret = f;
     return 0;
+}
+
+static int pmem_grow(struct fq_pfile *f, uint64_t from, uint64_t to, struct fq_err *err)
+{
+    int r = fq_file_allocate(f->fd, from, to, err);
+    if (r == 0) {
+        make_pages(f, from, to);
+    }
+    return r;
 }
 
 static int pmem_open(struct fq_persist *p, const char *path, struct fq_pfile *ret,
@@ -186,6 +218,8 @@ static const struct fq_persist_ops pmem_ops = {
     .name = "pmem",
     .needs_sync = false,
     .create = pmem_create,
+    .begin = pmem_begin,
+    .grow = pmem_grow,
     .open = pmem_open,
     .fault_in = pmem_fault_in,
     .close = pmem_close,

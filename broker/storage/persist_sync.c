@@ -21,6 +21,9 @@
 #include "storage/persist_files.h"
 
 #define ZERO_BLOCK_BYTES (256u << 10)
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14; glibc names it since 2.35 */
+#endif
 
 static int write_all(int fd, uint64_t pos, const uint8_t *src, size_t len)
 {
@@ -39,11 +42,11 @@ static int write_all(int fd, uint64_t pos, const uint8_t *src, size_t len)
     return 0;
 }
 
-static int write_zeros(int fd, uint64_t bytes)
+static int write_zeros(int fd, uint64_t pos, uint64_t to)
 {
     static const uint8_t zeros[ZERO_BLOCK_BYTES];
-    for (uint64_t pos = 0; pos < bytes;) {
-        size_t piece = bytes - pos < sizeof zeros ? (size_t)(bytes - pos) : sizeof zeros;
+    while (pos < to) {
+        size_t piece = to - pos < sizeof zeros ? (size_t)(to - pos) : sizeof zeros;
         int r = write_all(fd, pos, zeros, piece);
         if (r < 0) {
             return r;
@@ -71,7 +74,7 @@ static int sync_create(struct fq_persist *p, const char *path, uint64_t bytes, s
     if (r < 0) {
         return r;
     }
-    r = write_zeros(f.fd, bytes);
+    r = write_zeros(f.fd, 0, bytes);
     if (r < 0) {
         (void)fq_err_set(err, r, "write %s: %s", path, fq_err_describe(r));
     } else {
@@ -84,6 +87,39 @@ static int sync_create(struct fq_persist *p, const char *path, uint64_t bytes, s
     }
     *ret = f;
     return 0;
+}
+
+static int sync_begin_file(struct fq_persist *p, const char *path, uint64_t bytes,
+                           struct fq_pfile *ret, struct fq_err *err)
+{
+    struct fq_pfile f = {.persist = p, .fd = -1, .bytes = bytes};
+    int r = fq_file_create_sparse(path, bytes, &f.fd, err);
+    if (r < 0) {
+        return r;
+    }
+    r = map_for_reading(path, &f, 0, err);
+    if (r < 0) {
+        (void)close(f.fd);
+        (void)unlink(path);
+        return r;
+    }
+    *ret = f;
+    return 0;
+}
+
+static int sync_grow(struct fq_pfile *f, uint64_t from, uint64_t to, struct fq_err *err)
+{
+    int r = fq_file_allocate(f->fd, from, to, err);
+    if (r == 0) {
+        r = write_zeros(f->fd, from, to);
+        if (r < 0) {
+            (void)fq_err_set(err, r, "write zeros: %s", fq_err_describe(r));
+        }
+    }
+    if (r == 0) { /* for reading; only a hint */
+        (void)madvise((uint8_t *)(uintptr_t)f->map + from, (size_t)(to - from), MADV_POPULATE_READ);
+    }
+    return r;
 }
 
 static int sync_open(struct fq_persist *p, const char *path, struct fq_pfile *ret,
@@ -144,6 +180,8 @@ static const struct fq_persist_ops sync_ops = {
     .name = "sync",
     .needs_sync = true,
     .create = sync_create,
+    .begin = sync_begin_file,
+    .grow = sync_grow,
     .open = sync_open,
     .close = sync_close,
     .rename = fq_file_rename,

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pool of prepared segments: its files, what is wanted of which size, filling up. pool_supply.c
- * moves segments to logs and back. All of it runs on the housekeeper's thread.
+ * The pool of prepared segments: its files, and filling up. pool_demand.c says how many of which
+ * size, pool_make.c makes them ready, pool_supply.c moves them to logs and back. All of it runs on
+ * the housekeeper's thread.
  *
  * Failure: a file that cannot be made leaves nothing behind; the next try is a second later.
  *
- * Everything is zeroed before it is used again, always. That costs one background pass over the
- * file (which an unlinked and remade file would cost as well) and makes former lives impossible
- * instead of improbable: see MEDIA.md, "Former lives".
+ * A file is zeroed before it is used again, but for one case: see MEDIA.md, "Former lives".
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,11 +21,7 @@
 #include "storage/persist_files.h"
 #include "storage/pool_impl.h"
 
-#define ZERO_PIECE_BYTES (4u << 20)
-#define RETRY_US         INT64_C(1000000)
-#define PERIOD_US        INT64_C(10000000)
-#define SURPLUS_FACTOR   2u /* files of a size kept beyond what is wanted of it */
-#define WANT_MAX         8u
+#define RETRY_US INT64_C(1000000)
 
 /* Numbers are random and never used again: were one reused, a rename that a crash keeps could
  * replace a file whose own renaming away from that name the crash has lost. */
@@ -41,45 +36,8 @@ void fq_pool_folder(const struct fq_store *store, char out[FQ_PATH_BYTES])
     (void)snprintf(out, FQ_PATH_BYTES, "%s/pool", store->dir);
 }
 
-/* --- preparing -------------------------------------------------------------------------------- */
-
-static int blank_header(struct fq_pfile *pf)
-{
-    const struct fq_segment_identity identity = {
-        .base_offset = -1, .file_bytes = pf->bytes, .first_retention_ms = -1};
-    static const uint8_t zeros[FQ_SEG_DATA];
-    const struct fq_persist_ops *ops = pf->persist->ops;
-    uint8_t encoded[FQ_SEG_IDENTITY_BYTES];
-    fq_identity_encode(&identity, encoded);
-    int r = ops->write(pf, 0, encoded, sizeof encoded);
-    if (r == 0) {
-        r = ops->write(pf, sizeof encoded, zeros, FQ_SEG_STATE - sizeof encoded);
-    }
-    return r < 0 ? r : ops->write(pf, FQ_SEG_STATE + 8, zeros, FQ_SEG_DATA - FQ_SEG_STATE - 8);
-}
-
-int fq_pool_prepare_piece(struct fq_pool_file *entry)
-{
-    struct fq_pfile *pf = &entry->file->pf;
-    struct fq_segment segment = {.state = FQ_SEGMENT_FREE, .file = entry->file};
-    uint64_t capacity = entry->bytes - FQ_SEG_DATA;
-    uint64_t left = capacity - entry->zeroed;
-    uint64_t piece = left < ZERO_PIECE_BYTES ? left : ZERO_PIECE_BYTES;
-    int r = entry->zeroed == 0 ? blank_header(pf) : 0;
-    r = r < 0 ? r : fq_segment_zero(&segment, entry->zeroed, entry->zeroed + piece);
-    if (r < 0) {
-        return r;
-    }
-    entry->zeroed += piece;
-    if (entry->zeroed < capacity) {
-        return 0;
-    }
-    r = pf->persist->ops->sync(pf);
-    r = r < 0 ? r : fq_segment_set_state(&segment, FQ_SEGMENT_PREPARED);
-    r = r < 0 ? r : pf->persist->ops->sync(pf);
-    entry->is_ready = r == 0;
-    return r;
-}
+/* --- the list ------------------------------------------------------------------------------------
+ */
 
 struct fq_pool_file *fq_pool_add(struct fq_store *store, struct fq_segfile *file, uint64_t bytes,
                                  uint64_t number, bool is_ready)
@@ -91,6 +49,7 @@ struct fq_pool_file *fq_pool_add(struct fq_store *store, struct fq_segfile *file
                                        .bytes = bytes,
                                        .number = number,
                                        .faulted = file ? bytes : 0,
+                                       .grown = bytes,
                                        .is_ready = is_ready};
         store->pool.files = entry;
         fq_count(&store->prepared_count, 1);
@@ -143,89 +102,8 @@ int fq_pool_adopt(struct fq_store *store, struct fq_pool_file *entry)
     return 0;
 }
 
-/* A new file in the pool, ready. NO_SPACE leaves nothing. */
-int fq_pool_create(struct fq_store *store, uint64_t bytes, struct fq_pool_file **ret,
-                   struct fq_err *err)
-{
-    char path[FQ_PATH_BYTES], folder[FQ_PATH_BYTES];
-    struct fq_segfile *file = NULL;
-    uint64_t number = fq_random_u64();
-    fq_pool_path(store, number, path);
-    fq_pool_folder(store, folder);
-    int r = fq_segfile_create(store->persist, path, bytes, &file, err);
-    if (r < 0) {
-        return r;
-    }
-    const struct fq_segment_identity identity = {
-        .base_offset = -1, .file_bytes = bytes, .first_retention_ms = -1};
-    uint8_t encoded[FQ_SEG_IDENTITY_BYTES];
-    fq_identity_encode(&identity, encoded);
-    r = store->persist->ops->write(&file->pf, 0, encoded, sizeof encoded);
-    if (r == 0) { /* the file is zero: durable as such before it says so */
-        r = store->persist->ops->sync(&file->pf);
-    }
-    if (r == 0) {
-        r = store->persist->ops->word(&file->pf, FQ_SEG_STATE, fq_state_word(FQ_SEGMENT_PREPARED));
-    }
-    if (r == 0) {
-        r = store->persist->ops->sync(&file->pf);
-    }
-    if (r == 0) {
-        r = store->persist->ops->sync_dir(store->persist, folder, err);
-    } else {
-        (void)fq_err_set(err, r, "prepare %s: %s", path, fq_err_describe(r));
-    }
-    struct fq_pool_file *entry = r == 0 ? fq_pool_add(store, file, bytes, number, true) : NULL;
-    if (!entry) {
-        (void)store->persist->ops->unlink(store->persist, path, NULL);
-        fq_segfile_unref(file);
-        return r < 0 ? r : fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for the pool");
-    }
-    fq_count(&store->created, 1);
-    *ret = entry;
-    return 0;
-}
-
-/* --- demand ----------------------------------------------------------------------------------- */
-
-static struct fq_pool_demand *demand_of(struct fq_pool *pool, uint64_t bytes)
-{
-    struct fq_pool_demand *least = &pool->demand[0];
-    for (unsigned i = 0; i < FQ_POOL_CLASSES; i++) {
-        struct fq_pool_demand *d = &pool->demand[i];
-        if (d->bytes == bytes) {
-            return d;
-        }
-        if (d->taken + d->taken_before < least->taken + least->taken_before) {
-            least = d;
-        }
-    }
-    *least = (struct fq_pool_demand){.bytes = bytes};
-    return least;
-}
-
-void fq_pool_note_demand(struct fq_store *store, uint64_t bytes)
-{
-    struct fq_pool *pool = &store->pool;
-    demand_of(pool, bytes)->taken++;
-    /* The log that took it will want the next size. */
-    uint64_t after =
-        2 * bytes < store->params.segment_bytes_max ? 2 * bytes : store->params.segment_bytes_max;
-    if (after > bytes) {
-        struct fq_pool_demand *d = demand_of(pool, after);
-        d->taken = d->taken > 0 ? d->taken : 1;
-    }
-}
-
-static uint64_t wanted(const struct fq_store *store, const struct fq_pool_demand *d)
-{
-    uint64_t rate = d->taken > d->taken_before ? d->taken : d->taken_before;
-    uint64_t want = rate < 2 ? rate : 2 + rate / 8; /* a second one while the first is taken */
-    want = want < WANT_MAX ? want : WANT_MAX;
-    return d->bytes == store->first_bytes && want < store->pool.floor_count
-               ? store->pool.floor_count
-               : want;
-}
+/* --- filling up ----------------------------------------------------------------------------------
+ */
 
 static uint64_t count_of(const struct fq_pool *pool, uint64_t bytes)
 {
@@ -238,31 +116,7 @@ static uint64_t count_of(const struct fq_pool *pool, uint64_t bytes)
 
 bool fq_pool_is_kept(struct fq_store *store, uint64_t bytes)
 {
-    return count_of(&store->pool, bytes) <
-           SURPLUS_FACTOR * wanted(store, demand_of(&store->pool, bytes)) + 1;
-}
-
-static bool is_asked_for(struct fq_store *store, const struct fq_pool_file *file)
-{
-    return wanted(store, demand_of(&store->pool, file->bytes)) > 0;
-}
-
-/* One piece of a file that was found at start; false: it is all there. */
-static bool fault_in_one(struct fq_store *store, struct fq_pool_file *f)
-{
-    if (f->faulted == f->bytes) {
-        return false;
-    }
-    if (!f->file && fq_pool_adopt(store, f) < 0) {
-        return true;
-    }
-    uint64_t left = f->bytes - f->faulted;
-    uint64_t piece = left < FQ_POOL_FAULT_BYTES ? left : FQ_POOL_FAULT_BYTES;
-    if (store->persist->ops->fault_in) {
-        store->persist->ops->fault_in(&f->file->pf, f->faulted, f->faulted + piece);
-    }
-    f->faulted += piece;
-    return true;
+    return count_of(&store->pool, bytes) < fq_pool_kept_most(store, bytes);
 }
 
 static uint64_t ready_of(const struct fq_pool *pool, uint64_t bytes)
@@ -274,18 +128,28 @@ static uint64_t ready_of(const struct fq_pool *pool, uint64_t bytes)
     return count;
 }
 
-/* What to work on next: of the size of which the fewest are ready, the one that is furthest. */
+/* Is there work on it that is not better left? A file found at start of a size that nobody wants;
+ * one that its partition may take as it is, while that size is in use. */
+static bool is_to_do(struct fq_store *store, const struct fq_pool_file *f)
+{
+    if (f->is_ready && f->faulted == f->bytes) {
+        return false;
+    }
+    return (f->file || fq_pool_wanted(store, f->bytes) > 0) &&
+           (!f->has_former || fq_pool_is_quiet(store, f->bytes));
+}
+
+/* Of the size of which the fewest are ready, the one that is furthest. */
 static struct fq_pool_file *most_urgent(struct fq_store *store)
 {
     struct fq_pool_file *best = NULL;
     uint64_t best_ready = UINT64_MAX;
     for (struct fq_pool_file *f = store->pool.files; f; f = f->next) {
-        bool is_done = f->is_ready && f->faulted == f->bytes;
-        if (is_done || (!f->file && !is_asked_for(store, f))) {
-            continue; /* the latter: found at start, of no use yet */
+        if (!is_to_do(store, f)) {
+            continue;
         }
         uint64_t ready = ready_of(&store->pool, f->bytes);
-        if (ready < best_ready || (ready == best_ready && f->zeroed > best->zeroed)) {
+        if (ready < best_ready || (ready == best_ready && fq_pool_left(f) < fq_pool_left(best))) {
             best = f;
             best_ready = ready;
         }
@@ -293,31 +157,21 @@ static struct fq_pool_file *most_urgent(struct fq_store *store)
     return best;
 }
 
-/* A piece at a time, so that a log that asks never waits for the whole of another's segment. */
-static int make_ready_a_piece(struct fq_store *store)
+static void failed(struct fq_store *store, const struct fq_err *err)
 {
-    struct fq_pool_file *f = most_urgent(store);
-    if (!f) {
-        return 0;
-    }
-    if (fault_in_one(store, f)) {
-        return 1;
-    }
-    if (fq_pool_prepare_piece(f) < 0) {
-        fq_error("%s: a retired segment could not be zeroed", store->dir);
-        fq_pool_drop(store, f);
-    } else if (f->is_ready) {
-        fq_count(&store->recycled, 1);
-    }
-    return 1;
+    fq_count(&store->no_space, err->code == FLASHQ_ERR_NO_SPACE);
+    fq_warn("segment pool: %s", err->text);
+    store->pool.retry_at_us = store->now_us + RETRY_US;
 }
 
 /* One file of a size that is no longer asked for: its space goes back to the medium. */
 static int drop_surplus(struct fq_store *store)
 {
+    if (store->now_us < store->pool.drop_from_us) {
+        return 0;
+    }
     for (struct fq_pool_file *f = store->pool.files; f; f = f->next) {
-        uint64_t want = wanted(store, demand_of(&store->pool, f->bytes));
-        if (count_of(&store->pool, f->bytes) > SURPLUS_FACTOR * want + 1) {
+        if (count_of(&store->pool, f->bytes) > fq_pool_kept_most(store, f->bytes)) {
             fq_pool_drop(store, f);
             return 1;
         }
@@ -325,41 +179,45 @@ static int drop_surplus(struct fq_store *store)
     return 0;
 }
 
-int fq_pool_top_up(struct fq_store *store)
+/* The smallest size of which there are too few: it is there soonest, and the larger ones come after
+ * it in a growing log's life too. */
+static uint64_t size_missing(struct fq_store *store)
 {
-    struct fq_pool *pool = &store->pool;
-    if (store->now_us >= pool->period_end_us) {
-        pool->period_end_us = store->now_us + PERIOD_US;
-        for (unsigned i = 0; i < FQ_POOL_CLASSES; i++) {
-            pool->demand[i].taken_before = pool->demand[i].taken;
-            pool->demand[i].taken = 0;
+    uint64_t missing = 0;
+    for (unsigned i = 0; i < FQ_POOL_CLASSES; i++) {
+        uint64_t bytes = store->pool.demand[i].bytes;
+        if (bytes > 0 && (missing == 0 || bytes < missing) &&
+            count_of(&store->pool, bytes) < fq_pool_wanted(store, bytes)) {
+            missing = bytes;
         }
     }
-    if (make_ready_a_piece(store) > 0) {
-        return 1;
-    }
+    return missing;
+}
+
+int fq_pool_top_up(struct fq_store *store)
+{
+    struct fq_pool_file *f;
+    struct fq_err err;
+    fq_pool_tick(store);
     if (drop_surplus(store) > 0) {
         return 1;
     }
-    if (store->now_us < pool->retry_at_us) {
-        return 0;
-    }
-    for (unsigned i = 0; i < FQ_POOL_CLASSES; i++) {
-        struct fq_pool_demand *d = &pool->demand[i];
-        struct fq_pool_file *made;
-        struct fq_err err;
-        if (d->bytes == 0 || count_of(pool, d->bytes) >= wanted(store, d)) {
-            continue;
-        }
-        if (fq_pool_create(store, d->bytes, &made, &err) < 0) {
-            fq_count(&store->no_space, err.code == FLASHQ_ERR_NO_SPACE);
-            fq_warn("segment pool: %s", err.text);
-            pool->retry_at_us = store->now_us + RETRY_US;
-            return 0;
+    f = most_urgent(store);
+    if (f) {
+        if (fq_pool_make_piece(store, f, &err) < 0) {
+            failed(store, &err);
         }
         return 1;
     }
-    return 0;
+    uint64_t missing = store->now_us < store->pool.retry_at_us ? 0 : size_missing(store);
+    if (missing == 0) {
+        return 0;
+    }
+    if (fq_pool_begin(store, missing, &f, &err) < 0) {
+        failed(store, &err);
+        return 0;
+    }
+    return 1;
 }
 
 /* --- start and stop --------------------------------------------------------------------------- */
@@ -426,12 +284,7 @@ int fq_pool_open(struct fq_store *store, struct fq_err *err)
 {
     char folder[FQ_PATH_BYTES];
     fq_pool_folder(store, folder);
-    uint64_t by_bytes = store->params.prepared_bytes / store->first_bytes;
-    store->pool.floor_count = store->params.prepared_bytes == 0       ? 0
-                              : by_bytes > store->params.shards_count ? by_bytes
-                                                                      : store->params.shards_count;
-    demand_of(&store->pool, store->first_bytes)->bytes = store->first_bytes;
-    store->pool.retry_at_us = INT64_MIN;
+    fq_pool_set_floor(store);
     DIR *dir = opendir(folder);
     if (!dir) {
         return fq_err_errno(err, fq_err_from_errno(errno), errno, "open %s", folder);

@@ -3,8 +3,9 @@
  * Segments from the pool to a log and back. Jobs on the housekeeper's thread.
  *
  * Happy path: a log asks for a segment (fq_pool_supply); the pool has one of that size, moves it
- * beside the log and hands it over. A retired segment becomes FREE, moves into the pool, is zeroed
- * and is PREPARED again.
+ * beside the log and hands it over; if not, the pool makes one, a piece in each run of the job. A
+ * retired segment becomes FREE, moves into the pool, is zeroed and is PREPARED again; on memory the
+ * partition it was retired from may have it before it is zeroed.
  * Failure: no space for a new file: a smaller segment is supplied if there can be one; else the log
  * is told, and the request waits here and is tried again each second and after each retirement.
  * What cannot be retired stays where it is, FREE, for the next start.
@@ -21,60 +22,72 @@
 
 /* --- supply ----------------------------------------------------------------------------------- */
 
-/* A file of at least `least` bytes: ready and nearest to `bytes` from below or equal if there is
- * one. */
-static struct fq_pool_file *best_of(struct fq_store *store, uint64_t least, uint64_t bytes)
+/* May this partition's log take the file as it is? */
+static bool serves_as_it_is(const struct fq_log_shared *shared, const struct fq_pool_file *f)
+{
+    return f->is_ready ||
+           (f->has_former && !shared->wants_zeros && f->former_partition == shared->partition &&
+            memcmp(&f->former_topic, &shared->topic_id, sizeof f->former_topic) == 0);
+}
+
+/* The largest file of [least, bytes], and of those the one on which the least is left to do. */
+static struct fq_pool_file *best_of(struct fq_store *store, const struct fq_log_shared *shared,
+                                    uint64_t least, uint64_t bytes)
 {
     struct fq_pool_file *best = NULL;
+    uint64_t best_left = UINT64_MAX;
     for (struct fq_pool_file *f = store->pool.files; f; f = f->next) {
-        bool fits = f->bytes >= least && f->bytes <= bytes;
-        if (fits && (!best || f->bytes > best->bytes ||
-                     (f->bytes == best->bytes &&
-                      (f->is_ready > best->is_ready ||
-                       (f->is_ready == best->is_ready &&
-                        f->faulted + f->zeroed > best->faulted + best->zeroed))))) {
+        if (f->bytes < least || f->bytes > bytes) {
+            continue;
+        }
+        /* ready is ready, but pages that are there are better than pages that are not */
+        uint64_t left = serves_as_it_is(shared, f) ? 0 : fq_pool_left(f);
+        left += f->bytes - f->faulted;
+        if (!best || f->bytes > best->bytes || (f->bytes == best->bytes && left < best_left)) {
             best = f;
+            best_left = left;
         }
     }
     return best;
 }
 
-static int make_ready(struct fq_store *store, struct fq_pool_file *file, struct fq_err *err)
+static int make_ready(struct fq_store *store, const struct fq_log_shared *shared,
+                      struct fq_pool_file *file, struct fq_err *err)
 {
     int r = fq_pool_adopt(store, file);
     if (r < 0) {
         return fq_err_set(err, r, "a file of the pool cannot be opened");
     }
-    if (file->is_ready) {
-        return 0;
+    while (r == 0 && !serves_as_it_is(shared, file)) {
+        r = fq_pool_make_piece(store, file, err);
     }
-    while (r == 0 && !file->is_ready) {
-        r = fq_pool_prepare_piece(file);
-    }
-    if (r < 0) {
-        fq_pool_drop(store, file);
-        return fq_err_set(err, r, "a retired segment could not be zeroed");
-    }
-    fq_count(&store->recycled, 1);
-    return 0;
+    return r;
+}
+
+static int make_new(struct fq_store *store, const struct fq_log_shared *shared, uint64_t bytes,
+                    struct fq_pool_file **ret, struct fq_err *err)
+{
+    int r = fq_pool_begin(store, bytes, ret, err);
+    return r < 0 ? r : make_ready(store, shared, *ret, err);
 }
 
 /* On a full medium a smaller segment is better than none: what the pool has, then half sizes, then
- * what is too small is given up for one of the least size. */
-static int take_smaller(struct fq_store *store, uint64_t least, uint64_t bytes,
+ * what is too small is given up for one of the least size. All at once: somebody waits. */
+static int take_smaller(struct fq_store *store, const struct fq_log_shared *shared,
                         struct fq_pool_file **ret, struct fq_err *err)
 {
-    struct fq_pool_file *found = best_of(store, least, UINT64_MAX);
+    uint64_t least = shared->least_bytes, bytes = shared->want_bytes;
+    struct fq_pool_file *found = NULL;
     int r = FLASHQ_ERR_NO_SPACE;
-    if (found) {
-        r = make_ready(store, found, err);
+    while (r == FLASHQ_ERR_NO_SPACE && (found = best_of(store, shared, least, UINT64_MAX))) {
+        r = make_ready(store, shared, found, err); /* if it fails the file is gone */
     }
-    for (bytes /= 2; !found && r == FLASHQ_ERR_NO_SPACE && bytes >= least; bytes /= 2) {
-        r = fq_pool_create(store, bytes / FQ_SEG_DATA * FQ_SEG_DATA, &found, err);
+    for (bytes /= 2; r == FLASHQ_ERR_NO_SPACE && bytes >= least; bytes /= 2) {
+        r = make_new(store, shared, bytes / FQ_SEG_DATA * FQ_SEG_DATA, &found, err);
     }
     while (r == FLASHQ_ERR_NO_SPACE && store->pool.files) {
         fq_pool_drop(store, store->pool.files);
-        r = fq_pool_create(store, least, &found, err);
+        r = make_new(store, shared, least, &found, err);
     }
     if (r == 0) {
         *ret = found;
@@ -82,13 +95,26 @@ static int take_smaller(struct fq_store *store, uint64_t least, uint64_t bytes,
     return r;
 }
 
-static int pool_take(struct fq_store *store, uint64_t least, uint64_t bytes,
+enum { MORE_TO_DO = 1 };
+
+/* A piece of the way to a file that the log can take. */
+static int pool_take(struct fq_store *store, const struct fq_log_shared *shared,
                      struct fq_pool_file **ret, struct fq_err *err)
 {
-    struct fq_pool_file *found = best_of(store, bytes, bytes);
-    int r = found ? make_ready(store, found, err) : fq_pool_create(store, bytes, &found, err);
+    struct fq_pool_file *found = best_of(store, shared, shared->want_bytes, shared->want_bytes);
+    int r = found ? fq_pool_adopt(store, found)
+                  : fq_pool_begin(store, shared->want_bytes, &found, err);
+    if (r < 0 && r != FLASHQ_ERR_NO_SPACE) {
+        return found ? fq_err_set(err, r, "a file of the pool cannot be opened") : r;
+    }
+    if (r == 0 && !serves_as_it_is(shared, found)) {
+        r = fq_pool_make_piece(store, found, err);
+    }
     if (r == FLASHQ_ERR_NO_SPACE) {
-        return take_smaller(store, least, bytes, ret, err);
+        return take_smaller(store, shared, ret, err);
+    }
+    if (r == 0 && !serves_as_it_is(shared, found)) {
+        return MORE_TO_DO;
     }
     if (r == 0) {
         *ret = found;
@@ -133,12 +159,20 @@ static int move_beside_log(struct fq_store *store, struct fq_log_shared *shared,
         fq_segment_destroy(segment);
         return r;
     }
-    segment->state = FQ_SEGMENT_PREPARED;
+    segment->state = entry->is_ready ? FQ_SEGMENT_PREPARED : FQ_SEGMENT_FREE;
     segment->file = fq_segfile_ref(entry->file);
     segment->file->shared = fq_log_shared_ref(shared);
+    if (!entry->is_ready) { /* beside its own partition it may say so; in the pool it might not */
+        segment->has_former = true;
+        r = fq_pool_prepare_former(segment);
+    }
     fq_pool_remove(store, entry);
     fq_segfile_unref(entry->file);
     free(entry);
+    if (r < 0) { /* FREE: the next start gives it back to the pool */
+        fq_segment_destroy(segment);
+        return fq_err_set(err, r, "prepare %s: %s", to, fq_err_describe(r));
+    }
     *ret = segment;
     return 0;
 }
@@ -155,8 +189,15 @@ bool fq_pool_supply(struct fq_store *store, struct fq_job *supply_job)
         fq_log_shared_unref(shared);
         return true;
     }
-    fq_pool_note_demand(store, shared->want_bytes);
-    int r = pool_take(store, shared->least_bytes, shared->want_bytes, &entry, &err);
+    if (!shared->is_noted) {
+        shared->is_noted = true;
+        fq_pool_note_demand(store, shared->want_bytes, shared->after_bytes);
+    }
+    int r = pool_take(store, shared, &entry, &err);
+    if (r == MORE_TO_DO) {
+        fq_store_give(store, supply_job); /* others in between */
+        return true;
+    }
     r = r < 0 ? r : move_beside_log(store, shared, entry, &segment, &err);
     if (r == FLASHQ_ERR_NO_SPACE) {
         fq_count(&store->no_space, 1);
@@ -198,7 +239,8 @@ static void remove_sidecars(struct fq_store *store, const struct fq_segment *seg
     }
 }
 
-static int into_pool(struct fq_store *store, struct fq_segment *segment)
+/* `is_former`: what is in it lies below the start of its log, for good. */
+static int into_pool(struct fq_store *store, struct fq_segment *segment, bool is_former)
 {
     const struct fq_persist_ops *ops = store->persist->ops;
     char to[FQ_PATH_BYTES], folder[FQ_PATH_BYTES];
@@ -214,15 +256,22 @@ static int into_pool(struct fq_store *store, struct fq_segment *segment)
     r = ops->sync_dir(store->persist, folder, NULL);
     r = r < 0 ? r : ops->sync_dir(store->persist, segment->path, NULL);
     *slash = '/';
-    if (r == 0 && !fq_pool_add(store, segment->file, segment->file->pf.bytes, number, false)) {
+    struct fq_pool_file *entry =
+        r == 0 ? fq_pool_add(store, segment->file, segment->file->pf.bytes, number, false) : NULL;
+    if (r == 0 && !entry) {
         r = FLASHQ_ERR_NO_MEMORY;
     }
     if (r == 0) {
-        if (segment->file->shared) {
-            fq_log_shared_unref(segment->file->shared);
+        struct fq_log_shared *shared = segment->file->shared;
+        if (shared) {
+            entry->has_former = is_former;
+            entry->former_topic = shared->topic_id;
+            entry->former_partition = shared->partition;
+            fq_log_shared_unref(shared);
             segment->file->shared = NULL;
         }
         segment->file = NULL; /* the pool's now */
+        fq_count(&store->recycled, 1);
         store->pool.retry_at_us = INT64_MIN;
     }
     return r;
@@ -238,6 +287,8 @@ bool fq_pool_retire(struct fq_store *store, struct fq_job *retire_job)
         r = fq_segfile_sync(segment->retire_after, "syncing the log start");
     }
     r = r < 0 ? r : fq_segment_map(segment, NULL);
+    /* Removed from the start: a truncation makes what it cuts FREE itself. */
+    bool is_former = segment->state == FQ_SEGMENT_SEALED && !ops->needs_sync;
     bool is_shared = r == 0 && atomic_load(&segment->file->refs) > 1;
     if (r == 0 && segment->state != FQ_SEGMENT_FREE) {
         r = fq_segment_set_state(segment, FQ_SEGMENT_FREE);
@@ -246,7 +297,7 @@ bool fq_pool_retire(struct fq_store *store, struct fq_job *retire_job)
     if (r == 0) {
         remove_sidecars(store, segment);
         if (is_shared || segment->unlink_only || !fq_pool_is_kept(store, segment->file->pf.bytes) ||
-            into_pool(store, segment) < 0) {
+            into_pool(store, segment, is_former) < 0) {
             (void)ops->unlink(store->persist, segment->path, NULL);
             fq_count(&store->unlinked, 1);
             store->pool.retry_at_us = INT64_MIN;

@@ -323,6 +323,7 @@ static int recover_last(struct fq_recovery *r, struct fq_found *f)
 {
     struct fq_segment *segment = f->segment;
     bool tail_ok = true;
+    segment->has_former = fq_recovery_may_have_former(r->log);
     int result = walk_unsealed(r, f, true, INT64_MAX, &tail_ok);
     if (result == 0 && !(f->seal_ok && segment->data_bytes == f->seal.data_bytes)) {
         if (segment->state == FQ_SEGMENT_SEALED) {

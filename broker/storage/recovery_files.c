@@ -183,6 +183,11 @@ static bool base_from_data(struct fq_found *f)
     return true;
 }
 
+bool fq_recovery_may_have_former(const struct fq_log *log)
+{
+    return !log->persist->ops->needs_sync && !log->shared->wants_zeros;
+}
+
 /* Has the life of a prepared file not begun? On memory the identity of a life is durable before its
  * first byte of data, so the header knows; on disks it need not be, so all of the file is read. */
 static bool is_untouched(const struct fq_log *log, const struct fq_segment *segment,
@@ -212,6 +217,7 @@ static int keep_unused(struct fq_recovery *r, struct fq_segment *segment,
             return result;
         }
         if (is_untouched(log, segment, header)) {
+            segment->has_former = fq_recovery_may_have_former(log);
             log->next = segment;
             return 0;
         }

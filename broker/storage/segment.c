@@ -63,7 +63,8 @@ int fq_segfile_create(struct fq_persist *persist, const char *path, uint64_t byt
     if (!file) {
         return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for %s", path);
     }
-    int r = persist->ops->create(persist, path, bytes, &file->pf, err);
+    int r = persist->ops->begin ? persist->ops->begin(persist, path, bytes, &file->pf, err)
+                                : persist->ops->create(persist, path, bytes, &file->pf, err);
     if (r < 0) {
         segfile_free(file);
         return r;

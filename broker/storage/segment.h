@@ -12,7 +12,8 @@
  *   A PREPARED one that is lent out beside its log (log_lend.c) becomes FREE, and OPEN from there.
  *
  *   FREE      nothing of it is data, whatever is in it. In the pool, on the way there, or lent.
- *   PREPARED  zero but for identity and state. In the pool, or beside a log as its next segment.
+ *   PREPARED  zero but for identity and state. In the pool, or beside a log as its next segment (then
+ *             perhaps, on memory, with what that log was trimmed of: MEDIA.md, "Former lives").
  *   OPEN      identity is this life's; data up to the tail. The last of its log, or full and
  *             about to be sealed. Where a sync is needed, all bytes above its written end are zero.
  *   SEALED    never written again, but by a truncation into it. The seal block holds.
@@ -57,6 +58,7 @@ struct fq_segfile {
 
 int fq_segfile_open(struct fq_persist *persist, const char *path, struct fq_segfile **ret,
                     struct fq_err *err);
+/* Where the medium has begin and grow, it is the caller's to grow. */
 int fq_segfile_create(struct fq_persist *persist, const char *path, uint64_t bytes,
                       struct fq_segfile **ret, struct fq_err *err);
 struct fq_segfile *fq_segfile_ref(struct fq_segfile *file);
@@ -97,6 +99,7 @@ struct fq_segment {
     unsigned pins;
     bool is_retired;
     bool unlink_only;    /* a peer may still map it: never recycle */
+    bool has_former;     /* memory: above the data lie bytes of the file's life before */
     bool is_index_whole; /* index covers all data (else: built on demand up to index_next) */
 
     struct fq_index_entry *index; /* sparse, one entry a chunk; room for all of them */

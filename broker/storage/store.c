@@ -357,7 +357,9 @@ int fq_store_step(struct fq_store *store, int64_t now_us)
 
 int64_t fq_store_next_deadline_us(const struct fq_store *store)
 {
-    return store->pool.retry_at_us > store->now_us ? store->pool.retry_at_us : INT64_MAX;
+    int64_t retry_us =
+        store->pool.retry_at_us > store->now_us ? store->pool.retry_at_us : INT64_MAX;
+    return retry_us < store->pool.tick_us ? retry_us : store->pool.tick_us;
 }
 
 /* --- flusher ---------------------------------------------------------------------------------- */

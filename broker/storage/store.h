@@ -43,7 +43,8 @@ void fq_store_close(struct fq_store *store, bool clean);
 /* Housekeeper: prepares, recycles, unlinks; returns how much it did (0: idle). May block on disk.
  */
 int fq_store_step(struct fq_store *store, int64_t now_us);
-/* When step must run even if nobody wakes it (a retry after "no space"); INT64_MAX: never. */
+/* When step must run even if nobody wakes it (a retry after "no space"; the pool shrinks after a
+ * burst); INT64_MAX: never. */
 int64_t fq_store_next_deadline_us(const struct fq_store *store);
 /* Descriptor to sleep on: arm, call step once more (0: nothing came in between), sleep, disarm. */
 int fq_store_wake_fd(struct fq_store *store);

@@ -22,10 +22,15 @@ struct fq_log_shared {
     struct fq_job supply_job; /* while ASKED or NO_SPACE: the housekeeper's */
     _Atomic unsigned refs;
     struct fq_store *store;
+    struct fq_uuid topic_id;
+    uint32_t partition;
+    bool wants_zeros;      /* takes only segments that are zero above their header */
     char *topic_dir, *dir; /* absolute */
 
     /* Written by the shard before supply_job is pushed. */
     uint64_t want_bytes, least_bytes; /* sizes of the file; the least only if there is no space */
+    uint64_t after_bytes;             /* what this log will want next */
+    bool is_noted;                    /* the housekeeper has counted this request */
     _Atomic bool is_closed;
 
     _Atomic int supply;                 /* enum fq_supply; housekeeper stores with release */
@@ -49,23 +54,31 @@ struct fq_pool_file { /* PREPARED (is_ready) or FREE */
     struct fq_segfile *file; /* NULL: found at start, not opened yet (see fq_pool_adopt) */
     uint64_t bytes, number;
     uint64_t faulted; /* of a file that was found: faulted in up to here */
-    uint64_t zeroed;  /* data bytes, of one that is not ready */
+    uint64_t grown;   /* of one that is being made */
+    uint64_t zeroed;  /* data bytes, of one that had a life before */
     bool is_ready;
+    /* Memory: all of it is of this partition, from below its log start; as it is it may serve that
+     * partition again. (MEDIA.md, "Former lives") */
+    bool has_former;
+    struct fq_uuid former_topic;
+    uint32_t former_partition;
 };
 
 struct fq_pool_demand {
-    uint64_t bytes;        /* the size; 0: unused */
-    uint64_t taken;        /* in the running period */
-    uint64_t taken_before; /* in the one before */
-    uint64_t want;         /* keep this many ready */
+    uint64_t bytes;    /* the size; 0: unused */
+    uint64_t floor;    /* kept ready always */
+    uint64_t taken;    /* in the running second */
+    uint64_t rate;     /* a second: the highest of late, halved each second */
+    uint64_t promised; /* logs that will want one next */
+    unsigned quiet;    /* seconds in which nobody asked */
 };
 
 struct fq_pool { /* the housekeeper's */
     struct fq_pool_file *files;
     struct fq_pool_demand demand[FQ_POOL_CLASSES];
-    int64_t period_end_us;
+    int64_t tick_us;      /* when rates fall next; INT64_MAX: they are all 0 */
+    int64_t drop_from_us; /* what was found at start is kept until then */
     int64_t retry_at_us;  /* after "no space"; INT64_MAX: not waiting */
-    uint64_t floor_count; /* of first segments */
 };
 
 struct fq_store {

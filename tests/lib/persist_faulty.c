@@ -60,6 +60,8 @@ void persist_faulty_init(struct persist_faulty *faulty, struct fq_persist *inner
 {
     *faulty = (struct persist_faulty){.inner = inner, .ops = *inner->ops};
     faulty->ops.create = faulty_create;
+    faulty->ops.begin = NULL; /* whoever makes a file comes here */
+    faulty->ops.grow = NULL;
     faulty->ops.mkdir = faulty_mkdir;
     faulty->ops.write = faulty_write;
     faulty->ops.sync = faulty_sync;
