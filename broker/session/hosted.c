@@ -242,7 +242,7 @@ static struct fq_partition_config partition_config(const struct fq_hosted *hoste
         .producer_expiration_ms = params->producer_expiration_ms,
         .max_in_flight = params->max_in_flight,
         .durability = topic->durability == 0 ? FQ_DURABILITY_PERSISTED : FQ_DURABILITY_MEMORY,
-        .is_direct = topic->append_mode == FQ_APPEND_DIRECT,
+        .is_direct = topic->append == FQ_APPEND_DIRECT,
     };
 }
 

@@ -29,9 +29,9 @@ struct fq_recovery {
 int fq_recovery_list(struct fq_recovery *r);
 /* Hands a file that holds no data of this log back to the pool. */
 void fq_recovery_give_back(struct fq_log *log, struct fq_segment *segment);
-/* Where non-zero bytes end in [from, capacity). */
 /* On memory nothing tells whether an open segment lies over bytes of a former life. */
 bool fq_recovery_may_have_former(const struct fq_log *log);
+/* Where non-zero bytes end in [from, to). */
 uint64_t fq_recovery_dirty_end(const struct fq_segment *segment, uint64_t from, uint64_t to);
 
 static inline void fq_recovery_damage(struct fq_log *log, const struct fq_segment *segment,
