@@ -103,7 +103,8 @@ static void open_refused(struct fq_ppart *ppart, int code, const char *text)
 {
     struct fq_producer *producer = ppart->producer;
     ppart->refused_code = code;
-    fq_producer_note_error(producer, code, text);
+    /* The broker's words for a topic that is gone have its id only. */
+    fq_producer_note_error(producer, code, code == FLASHQ_ERR_UNKNOWN_TOPIC_ID ? NULL : text);
     switch (code) {
     case FLASHQ_ERR_UNKNOWN_TOPIC_ID:
     case FLASHQ_ERR_NOT_FOUND:
