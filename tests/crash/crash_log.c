@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The crash suite of storage: drives two logs of one store through everything that stores
- * (append, publish, roll, seal, recycle, trim, retention, truncate, delete and make a topic,
- * restart, small files) over the recording persist ops. At every crash point each legal state of
- * the medium (all while at most 12 units are pending, sampled beyond) is put into a folder and
- * recovered: all acknowledged batches are there with their bytes, none is torn, invented or of a
- * former life, no damage is reported, the log start holds, and recovering again changes nothing.
- * Some of the recoveries are recorded themselves and crashed in turn.
+ * (append, append in place, publish, roll, seal, recycle, trim, retention, truncate, delete and
+ * make a topic, restart, small files) over the recording persist ops. At every crash point each
+ * legal state of the medium (all while at most 12 units are pending, sampled beyond) is put into a
+ * folder and recovered: all acknowledged batches are there with their bytes, none is torn, invented
+ * or of a former life, no damage is reported, the log start holds, and recovering again changes
+ * nothing. Some of the recoveries are recorded themselves and crashed in turn.
  *
  *   crash_log memory|disk [--seed N] [--steps N] [--fault NAME]
  * With a fault planted (see persist_recording.h) the run must find it: exit 0 when it did.
@@ -38,7 +38,7 @@ struct run {
     struct model *gone; /* the last deleted topic */
     const char *doing;
     unsigned step;
-    uint64_t states, points, nested, salt, streamed_bytes;
+    uint64_t states, points, nested, salt, streamed_bytes, in_place_bytes;
     uint8_t next_topic;
     bool has_failed;
 };
@@ -229,6 +229,107 @@ static void do_append(struct run *run, unsigned i)
          "append");
 }
 
+static void do_restart(struct run *run, bool is_clean)
+{
+    struct fq_err err;
+    for (unsigned i = 0; i < LOGS; i++) {
+        fq_log_close(run->logs[i], is_clean);
+        if (is_clean) {
+            run->models[i]->acked_end =
+                run->models[i]->count > 0 ? run->models[i]->batches[run->models[i]->count - 1].next
+                                          : run->models[i]->acked_end;
+        }
+        run->logs[i] = NULL;
+    }
+    fq_store_close(run->store, is_clean);
+    const struct fq_store_params params =
+        store_params(run->root, recording_persist(run->recording));
+    must(run, fq_store_open(&params, &run->store, &err), "fq_store_open");
+    for (unsigned i = 0; i < LOGS && !run->has_failed; i++) {
+        open_log(run, i);
+        /* what this process still sees after "kill -9" is all that was written */
+        model_cut(run->models[i], run->logs[i] ? fq_log_end(run->logs[i]) : 0, true);
+    }
+}
+
+/* One batch of a producer that appends in place; false: it did not work out. */
+static bool append_in_place(struct run *run, unsigned i, struct fq_log_loan *rest,
+                            struct fq_log_loan *next, uint64_t *written)
+{
+    static uint8_t batch[LOG_MAKER_BATCH_MAX];
+    struct fq_log *log = run->logs[i];
+    int64_t base = fq_log_end(log);
+    size_t length = log_maker_batch(batch, base, (int32_t)(run->step / 100), 1,
+                                    fq_prng_below(&run->prng, 1200), ++run->salt);
+    uint64_t position = fq_segment_data_bytes(rest->segment);
+    bool moves = length > fq_segment_capacity(rest->segment) - position;
+    int r = moves && !next->segment ? log_maker_lend(run->store, log, true, next) : 0;
+    model_add(run->models[i], batch, length, base, base + 1);
+    if (r == 0 && moves) {
+        log_maker_peer_store(next->segment, 0, batch, length, false);
+        r = fq_log_move_on(log, *written);
+        *rest = *next;
+        *next = (struct fq_log_loan){.segment = NULL};
+        position = 0;
+    } else if (r == 0) {
+        log_maker_peer_store(rest->segment, position, batch, length, false);
+    }
+    *written = position + length;
+    r = r == 0 ? log_maker_take_in_place(log, batch, length) : r;
+    must(run, r, "append in place");
+    run->in_place_bytes += length;
+    return r == 0;
+}
+
+/* Bytes that were never notified: a batch that would fit exactly, stamps and all, in both places.
+ */
+static void leave_unnotified(struct run *run, unsigned i, const struct fq_log_loan *rest,
+                             const struct fq_log_loan *next, uint64_t *written,
+                             uint64_t *written_next)
+{
+    static uint8_t batch[LOG_MAKER_BATCH_MAX];
+    struct fq_log *log = run->logs[i];
+    size_t length = log_maker_batch(batch, fq_log_end(log), (int32_t)(run->step / 100), 2,
+                                    fq_prng_below(&run->prng, 300), ++run->salt);
+    if (*written + length <= fq_segment_capacity(rest->segment)) {
+        log_maker_peer_store(rest->segment, *written, batch, length, true);
+        *written += length;
+    }
+    if (next->segment) {
+        log_maker_peer_store(next->segment, 0, batch, length, true);
+        *written_next = length;
+    }
+}
+
+static void do_in_place(struct run *run, unsigned i)
+{
+    struct fq_log *log = run->logs[i];
+    struct fq_log_loan rest, next = {.segment = NULL};
+    uint64_t written_next = 0;
+    int r = log_maker_lend(run->store, log, false, &rest);
+    must(run, r, "lend");
+    uint64_t written = r == 0 ? rest.position : 0;
+    bool goes_on = r == 0;
+    for (uint64_t n = 1 + fq_prng_below(&run->prng, 5); goes_on && n > 0; n--) {
+        if (!next.segment && fq_prng_below(&run->prng, 3) == 0) {
+            must(run, log_maker_lend(run->store, log, true, &next), "lend the next");
+        }
+        goes_on = append_in_place(run, i, &rest, &next, &written);
+        if (goes_on && fq_prng_below(&run->prng, 2) == 0) {
+            must(run, fq_log_publish(log), "publish");
+            note_acked(run);
+        }
+    }
+    if (goes_on && fq_prng_below(&run->prng, 2) == 0) {
+        leave_unnotified(run, i, &rest, &next, &written, &written_next);
+    }
+    if (goes_on && fq_prng_below(&run->prng, 3) > 0) {
+        fq_log_take_back(log, written, written_next);
+    } else {
+        do_restart(run, false); /* kill -9 while it is lent */
+    }
+}
+
 static void do_trim(struct run *run, unsigned i)
 {
     struct fq_err err;
@@ -297,29 +398,6 @@ static void do_delete(struct run *run, unsigned i)
     new_topic(run, i);
 }
 
-static void do_restart(struct run *run, bool is_clean)
-{
-    struct fq_err err;
-    for (unsigned i = 0; i < LOGS; i++) {
-        fq_log_close(run->logs[i], is_clean);
-        if (is_clean) {
-            run->models[i]->acked_end =
-                run->models[i]->count > 0 ? run->models[i]->batches[run->models[i]->count - 1].next
-                                          : run->models[i]->acked_end;
-        }
-        run->logs[i] = NULL;
-    }
-    fq_store_close(run->store, is_clean);
-    const struct fq_store_params params =
-        store_params(run->root, recording_persist(run->recording));
-    must(run, fq_store_open(&params, &run->store, &err), "fq_store_open");
-    for (unsigned i = 0; i < LOGS && !run->has_failed; i++) {
-        open_log(run, i);
-        /* what this process still sees after "kill -9" is all that was written */
-        model_cut(run->models[i], run->logs[i] ? fq_log_end(run->logs[i]) : 0, true);
-    }
-}
-
 static void do_file(struct run *run, unsigned i)
 {
     struct fq_segment *first = fq_log_segment_first(run->logs[i]);
@@ -361,6 +439,9 @@ static void take_step(struct run *run)
     uint64_t dice = fq_prng_below(&run->prng, 100);
     if (run->step % RARE_EVERY == RARE_EVERY - 1) {
         take_rare_step(run, i);
+    } else if (dice < 8 && run->kind == RECORDING_MEMORY) {
+        run->doing = "appending in place";
+        do_in_place(run, i);
     } else if (dice < 54) {
         run->doing = "append";
         do_append(run, i);
@@ -419,8 +500,9 @@ static void run_scenario(struct run *run, unsigned steps)
 
 static enum recording_fault fault_named(const char *name)
 {
-    static const char *const names[] = {"none",      "no-data-fence", "header-first",
-                                        "sync-lies", "dir-sync-lies", "no-zeros"};
+    static const char *const names[] = {"none",         "no-data-fence", "header-first",
+                                        "sync-lies",    "dir-sync-lies", "no-zeros",
+                                        "no-write-back"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
             return (enum recording_fault)i;
@@ -454,8 +536,9 @@ int main(int argc, char **argv)
     (void)printf("%s: %u steps, %llu crash points, %llu states, %llu of recovery itself\n", argv[1],
                  run.step, (unsigned long long)run.points, (unsigned long long)run.states,
                  (unsigned long long)run.nested);
-    if (run.kind == RECORDING_MEMORY && !run.has_failed && run.streamed_bytes == 0) {
-        (void)printf("FAILED: no batch was streamed\n");
+    if (run.kind == RECORDING_MEMORY && !run.has_failed &&
+        (run.streamed_bytes == 0 || run.in_place_bytes == 0)) {
+        (void)printf("FAILED: no batch was streamed, or none written in place\n");
         return 1;
     }
     if (run.fault != RECORDING_SOUND && !run.has_failed) {

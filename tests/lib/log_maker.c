@@ -9,6 +9,8 @@
 
 #include "base/crc32c.h"
 #include "base/random.h"
+#include "persist_recording.h"
+#include "storage/segment.h"
 #include "wire/record_batch.h"
 
 static int64_t house_now_us = 1;
@@ -95,6 +97,40 @@ int log_maker_stream(struct fq_store *store, struct fq_log *log, const uint8_t *
     r = r < 0 || is_whole ? r : FLASHQ_ERR_CORRUPT;
     r = r < 0 ? r : fq_log_write_part(log, 0, batch, FQ_BATCH_HEADER_BYTES);
     return r < 0 ? r : fq_log_commit_batch(log, &header, NULL);
+}
+
+void log_maker_peer_store(struct fq_segment *segment, uint64_t position, const uint8_t *batch,
+                          size_t length, bool is_stamped)
+{
+    static uint8_t bytes[LOG_MAKER_BATCH_MAX];
+    memcpy(bytes, batch, length);
+    if (!is_stamped) {
+        fq_batch_stamp(bytes, 0, -1);
+    }
+    recording_peer_store(&segment->file->pf, FQ_SEG_DATA + position, bytes, length);
+}
+
+int log_maker_take_in_place(struct fq_log *log, const uint8_t *batch, size_t length)
+{
+    struct fq_batch_header header;
+    struct fq_err err;
+    int r = fq_batch_header_read(batch, length, &header, &err);
+    r = r < 0 ? r : fq_log_reserve_in_place(log, length, &err);
+    r = r < 0 ? r : fq_log_write_back(log, FQ_BATCH_HEADER_BYTES, length - FQ_BATCH_HEADER_BYTES);
+    r = r < 0 ? r : fq_log_write_part(log, 0, batch, FQ_BATCH_HEADER_BYTES);
+    return r < 0 ? r : fq_log_commit_batch(log, &header, NULL);
+}
+
+int log_maker_lend(struct fq_store *store, struct fq_log *log, bool is_next,
+                   struct fq_log_loan *ret)
+{
+    struct fq_err err;
+    int r = FQ_RESERVE_STARVED;
+    for (int tries = 0; tries < 100 && r == FQ_RESERVE_STARVED; tries++) {
+        r = is_next ? fq_log_lend_next(log, ret, &err) : fq_log_lend(log, ret, &err);
+        (void)fq_store_step(store, house_now_us++);
+    }
+    return r;
 }
 
 int log_maker_settle(struct fq_store *store, struct fq_log *log)

@@ -81,6 +81,7 @@ static void commit_unit(struct recording *r, const struct unit *u)
     memcpy(f->durable + at, f->map + at, (size_t)recording_unit_length(r, f, u->index));
     f->is_pending[u->index] = false;
     f->is_late[u->index] = false;
+    f->is_stray[u->index] = false;
 }
 
 static bool is_header(const struct recording *r, const struct unit *u)
@@ -106,7 +107,8 @@ static void commit(struct recording *r, const struct rfile *only)
         if (is_late) {
             u.file->is_late[u.index] = true;
         }
-        if ((only && u.file != only) || is_late) {
+        bool is_stray = u.index != SIZE_UNIT && u.file->is_stray[u.index];
+        if ((only && u.file != only) || is_late || is_stray) {
             r->units[kept++] = u;
         } else {
             commit_unit(r, &u);
@@ -146,10 +148,34 @@ static int recording_write(struct fq_pfile *pf, uint64_t pos, const void *src, s
     }
     memcpy(f->map + pos, src, len);
     for (uint64_t i = first; i <= last; i++) {
+        f->is_stray[i] = false;
         if (!f->is_pending[i] && differs(r, f, i)) {
             f->is_pending[i] = true;
             add_unit(r, f, i);
         }
+    }
+    return 0;
+}
+
+void recording_peer_store(struct fq_pfile *pf, uint64_t pos, const void *src, size_t len)
+{
+    struct recording *r = of(pf->persist);
+    struct rfile *f = pf->backend;
+    (void)recording_write(pf, pos, src, len);
+    for (uint64_t i = pos / r->unit_bytes; i <= (pos + len - 1) / r->unit_bytes; i++) {
+        f->is_stray[i] = f->is_pending[i];
+    }
+    crash_point(r);
+}
+
+static int recording_write_back(struct fq_pfile *pf, uint64_t pos, uint64_t len)
+{
+    struct recording *r = of(pf->persist);
+    struct rfile *f = pf->backend;
+    for (uint64_t i = pos / r->unit_bytes;
+         r->fault != RECORDING_NO_WRITE_BACK && len > 0 && i <= (pos + len - 1) / r->unit_bytes;
+         i++) {
+        f->is_stray[i] = false;
     }
     return 0;
 }
@@ -400,7 +426,8 @@ static struct rfile *add_file(struct recording *r, int fd, const char *path, uin
     f->durable = calloc(1, (size_t)bytes);
     f->is_pending = calloc(units, sizeof(bool));
     f->is_late = calloc(units, sizeof(bool));
-    if (f->map == MAP_FAILED || !f->durable || !f->is_pending || !f->is_late) {
+    f->is_stray = calloc(units, sizeof(bool));
+    if (f->map == MAP_FAILED || !f->durable || !f->is_pending || !f->is_late || !f->is_stray) {
         recording_die("mmap");
     }
     r->files[r->files_count++] = f;
@@ -462,16 +489,17 @@ static void recording_nothing(struct fq_persist *p)
     (void)p;
 }
 
-#define RECORDING_OPS(flag, slot)                                                                  \
+#define RECORDING_OPS(flag, slot, back)                                                            \
     {                                                                                              \
         .name = "recording", .needs_sync = flag, .create = recording_file_create,                  \
         .open = recording_file_open, .close = recording_file_close, .rename = recording_rename,    \
         .unlink = recording_unlink, .mkdir = recording_mkdir, .sync_dir = recording_sync_dir,      \
         .write = recording_write, .word = recording_word, .drain = recording_drain,                \
-        .stream = slot, .sync = recording_sync, .destroy = recording_nothing,                      \
+        .stream = slot, .write_back = back, .sync = recording_sync, .destroy = recording_nothing,  \
     }
-static const struct fq_persist_ops memory_ops = RECORDING_OPS(false, recording_stream);
-static const struct fq_persist_ops disk_ops = RECORDING_OPS(true, NULL);
+static const struct fq_persist_ops memory_ops =
+    RECORDING_OPS(false, recording_stream, recording_write_back);
+static const struct fq_persist_ops disk_ops = RECORDING_OPS(true, NULL, NULL);
 
 /* --- start and stop --------------------------------------------------------------------------- */
 
@@ -525,6 +553,7 @@ void recording_destroy(struct recording *r)
         free(f->durable);
         free(f->is_pending);
         free(f->is_late);
+        free(f->is_stray);
         free(f->path);
         free(f->durable_path);
         free(f);

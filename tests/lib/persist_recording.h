@@ -4,10 +4,11 @@
  * is guaranteed to hold, and can put every state that a power cut could leave into a folder.
  *
  * Memory model: stores since the last drain are pending, in units of 8 aligned bytes; any subset of
- * them may have reached the medium. Disk model: writes since a file's last sync are pending, in
- * units of one 512-byte sector. Both: creating, renaming, unlinking and making folders are pending
- * until the folder they happened in is synced, each kept or lost by itself; a new file whose
- * content was not synced may be there with no bytes.
+ * them may have reached the medium. A peer's stores stay pending until they are written back as
+ * well. Disk model: writes since a file's last sync are pending, in units of one 512-byte sector.
+ * Both: creating, renaming, unlinking and making folders are pending until the folder they happened
+ * in is synced, each kept or lost by itself; a new file whose content was not synced may be there
+ * with no bytes.
  *
  * Before each fence, sync and folder sync, and before a pending unit is overwritten with something
  * else, the hook is called: a crash point. One thread.
@@ -32,7 +33,8 @@ enum recording_fault {
     RECORDING_HEADER_FIRST,  /* a drain makes headers durable, data only the drain after */
     RECORDING_SYNC_LIES,     /* sync says done and does nothing */
     RECORDING_DIR_SYNC_LIES, /* sync_dir likewise */
-    RECORDING_NO_ZEROS       /* zeroing data does nothing: former lives stay */
+    RECORDING_NO_ZEROS,      /* zeroing data does nothing: former lives stay */
+    RECORDING_NO_WRITE_BACK  /* what a peer stored is never written back */
 };
 
 struct recording;
@@ -43,6 +45,9 @@ struct recording *recording_create(const char *root, enum recording_model model,
 void recording_destroy(struct recording *recording);
 struct fq_persist *recording_persist(struct recording *recording);
 
+/* Bytes that a peer stores into the file's mapping: until they are written back, no drain makes
+ * them durable, and any of them may be so at any moment. A crash point. Memory only. */
+void recording_peer_store(struct fq_pfile *pf, uint64_t pos, const void *src, size_t len);
 /* How many bytes came by the stream slot so far. */
 uint64_t recording_streamed_bytes(const struct recording *recording);
 

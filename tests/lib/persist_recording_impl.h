@@ -22,6 +22,7 @@ struct rfile {
     bool is_size_durable;
     bool *is_pending; /* per unit */
     bool *is_late;    /* RECORDING_HEADER_FIRST: skipped one drain */
+    bool *is_stray;   /* pending, stored by somebody else and not written back: no drain helps */
 };
 
 struct unit {
