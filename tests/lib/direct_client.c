@@ -94,6 +94,7 @@ void direct_listen(struct direct_client *d)
             die("a third window, or one out of order");
         }
         *to = (struct direct_window){.number = window.number, .bytes = window.window_bytes};
+        memcpy(to->token, window.token, sizeof to->token);
         if (d->c.conn &&
             fq_remote_open(d->c.conn, window.token, FQ_RIGHT_WRITE, &to->remote, &err) != 0) {
             die(err.text);
@@ -110,6 +111,16 @@ void direct_listen(struct direct_client *d)
         free(m);
         d->revoked = revoked.slot == d->opened.slot ? revoked.reason : d->revoked;
     }
+}
+
+struct fq_remote *direct_reopen(struct direct_client *d, const struct direct_window *window)
+{
+    struct fq_remote *remote;
+    struct fq_err err;
+    if (fq_remote_open(d->c.conn, window->token, FQ_RIGHT_WRITE, &remote, &err) != 0) {
+        die(err.text);
+    }
+    return remote;
 }
 
 void direct_wait_window(struct direct_client *d, uint32_t number)

@@ -12,6 +12,7 @@ struct direct_window {
     uint32_t number;
     uint64_t bytes;
     struct fq_remote *remote;
+    uint8_t token[FQ_TOKEN_BYTES];
 };
 
 struct direct_client {
@@ -32,6 +33,8 @@ void direct_disconnect(struct direct_client *d);
 int direct_open(struct direct_client *d, const struct fq_uuid *topic, uint32_t partition,
                 int16_t epoch, struct fq_err *err);
 int direct_close(struct direct_client *d);
+/* The window once more, by its token, as if nobody had said that it was taken back. */
+struct fq_remote *direct_reopen(struct direct_client *d, const struct direct_window *window);
 /* Takes over what windows and revocations have arrived. */
 void direct_listen(struct direct_client *d);
 /* Waits for window number `number`. */
