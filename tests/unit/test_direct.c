@@ -550,3 +550,59 @@ Test(direct, trimming_everything_leaves_the_window_and_deletion_takes_it)
     model.used = 0;
     end();
 }
+
+/* ---- at random ------------------------------------------------------------------------------ */
+
+/* Producers come and go, leave things behind, send what is refused; the broker is stopped and
+ * started; at the end, and after each stop, the files hold the model and nothing else. */
+Test(direct, random_producers_against_a_model)
+{
+    struct fq_prng prng;
+    uint64_t seed = fq_random_u64();
+    int16_t epoch = 0;
+    fq_prng_seed(&prng, seed);
+    (void)fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+    begin();
+    open_first();
+    for (int i = 0; i < 250; i++) {
+        uint64_t dice = fq_prng_below(&prng, 100);
+        size_t value = fq_prng_below(&prng, dice % 7 ? 5000 : 500000);
+        if (dice < 75) {
+            put_acked(&d, value, (uint8_t)i);
+            continue;
+        }
+        if (dice < 80) { /* refused */
+            size_t length = direct_batch(&d, batch, BATCH_ROOM, model.next_sequence, value, 7);
+            batch[length - 1] ^= 1;
+            direct_put(&d, batch, length);
+            cr_assert_eq(raw_ack(&d.c).status, FLASHQ_ERR_CORRUPT);
+            cr_assert_eq(direct_close(&d), 0);
+        } else if (dice < 90) { /* goes, and leaves something */
+            size_t length = direct_batch(&d, batch, BATCH_ROOM, model.next_sequence, value, 7);
+            length = length < d.current.bytes - d.at ? length : (size_t)(d.current.bytes - d.at);
+            direct_store(&d, d.current.remote, d.at, batch, length, false);
+            if (dice < 85) {
+                cr_assert_eq(direct_close(&d), 0);
+            } else {
+                direct_disconnect(&d);
+                direct_connect(&d, &t, 77);
+            }
+        } else if (dice < 98) {
+            cr_assert_eq(direct_close(&d), 0);
+        } else {
+            direct_disconnect(&d);
+            raw_close(&admin);
+            test_broker_stop(&t);
+            (void)check_files(t.options.data_dir);
+            test_broker_start(&t);
+            raw_connect(&admin, &t, FQ_TRANSPORT_SHM);
+            raw_session(&admin);
+            direct_connect(&d, &t, 77);
+        }
+        cr_assert_eq(direct_open(&d, &topic, 0, ++epoch, &err), 0, "%s", err.text);
+        cr_assert_eq(d.opened.end, model.end);
+        cr_assert_eq(d.opened.last_sequence, model.next_sequence - 1);
+        direct_wait_window(&d, 0);
+    }
+    end();
+}
