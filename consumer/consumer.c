@@ -52,6 +52,7 @@ void fq_consumer_note_error(struct fq_consumer *consumer, const struct fq_pread 
         (void)fq_err_set(&consumer->last_error, code, "%s/%d: %s", reader->rtopic->name, reader->index,
                          fq_err_describe(code));
     }
+    fq_journal_add(&consumer->engine->journal, FLASHQ_LOG_ERROR, "%.470s", consumer->last_error.text);
 }
 
 /* ---- metadata ------------------------------------------------------------------------------- */

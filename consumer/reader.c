@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "consumer/consumer.h"
 #include "consumer/hub.h"
 #include "consumer/push.h"
@@ -53,8 +52,9 @@ static const unsigned may_follow[] = {
 void fq_pread_set_state(struct fq_pread *reader, enum fq_reader_state state)
 {
     assert(may_follow[reader->state] & MAY(state));
-    fq_debug("%s/%d: reader %s -> %s", reader->rtopic->name, reader->index,
-             state_names[reader->state], state_names[state]);
+    fq_journal_add(&reader->consumer->engine->journal, FLASHQ_LOG_DEBUG, "%s/%d: reader %s -> %s",
+                   reader->rtopic->name, reader->index, state_names[reader->state],
+                   state_names[state]);
     reader->state = state;
     fq_consumer_busy(reader->consumer, reader);
 }

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "client/metadata.h"
 #include "producer/batching.h"
 #include "producer/inring.h"
@@ -42,8 +41,9 @@ static const unsigned may_follow[] = {
 void fq_ppart_set_state(struct fq_ppart *ppart, enum fq_ppart_state state)
 {
     assert(may_follow[ppart->state] & MAY(state));
-    fq_debug("%s/%d: producer %s -> %s", ppart->producer->topic, ppart->index,
-             state_names[ppart->state], state_names[state]);
+    fq_journal_add(&ppart->producer->engine->journal, FLASHQ_LOG_DEBUG, "%s/%d: producer %s -> %s",
+                   ppart->producer->topic, ppart->index, state_names[ppart->state],
+                   state_names[state]);
     ppart->state = state;
 }
 
@@ -111,9 +111,11 @@ void fq_ppart_fini(struct fq_ppart *ppart)
     if (!ppart->ring) {
         return;
     }
-    fq_debug("%s/%d: %.0f MB/s are produced; a batch costs %.0f ns and %.3f ns a byte, the path takes %.0f ns",
-             ppart->producer->topic, ppart->index, ppart->estimate.rate * 1000, ppart->estimate.batch_ns,
-             ppart->estimate.byte_ns, ppart->estimate.latency_ns);
+    fq_journal_add(&ppart->producer->engine->journal, FLASHQ_LOG_DEBUG,
+                   "%s/%d: %.0f MB/s are produced; a batch costs %.0f ns and %.3f ns a byte, "
+                   "the path takes %.0f ns",
+                   ppart->producer->topic, ppart->index, ppart->estimate.rate * 1000,
+                   ppart->estimate.batch_ns, ppart->estimate.byte_ns, ppart->estimate.latency_ns);
     bool has_slot = ppart->state == FQ_PPART_OPEN || ppart->state == FQ_PPART_DRAINING;
     if (has_slot && ppart->in_flight_count == 0) {
         fq_slot_close(ppart);

@@ -31,6 +31,8 @@ void fq_producer_note_error(struct fq_producer *producer, int code, const char *
 {
     (void)fq_err_set(&producer->last_error, code, "%s",
                      text && text[0] ? text : fq_err_describe(code));
+    fq_journal_add(&producer->engine->journal, FLASHQ_LOG_WARN, "%s: %.400s", producer->topic,
+                   producer->last_error.text);
 }
 
 /* ---- metadata ------------------------------------------------------------------------------- */
@@ -230,6 +232,9 @@ void fq_producer_batch_done(struct fq_producer *producer, struct fq_batch *batch
             if (producer->last_error.code != status) {
                 fq_producer_note_error(producer, status, NULL);
             }
+            fq_journal_add(&producer->engine->journal, FLASHQ_LOG_ERROR,
+                           "%s/%d: %llu records failed: %.300s", producer->topic, batch->ppart->index,
+                           (unsigned long long)count, producer->last_error.text);
         }
         report_records(producer, batch, &all);
         batch->is_reported = true;

@@ -149,14 +149,16 @@ static bool strip_spares(struct fq_producer *producer)
     return bytes > 0;
 }
 
-/* Where the batch is built: in the ring, or in a block that is copied there. */
-static int find_memory(struct fq_ppart *ppart, struct fq_batch *batch, size_t least)
+/* Where the batch is built: in the ring, or in a block that is copied there. The ring is for what the application
+ * builds itself: small records encoded one by one into lines that the broker's core read last cost more than
+ * the one copy of a whole batch that they save. */
+static int find_memory(struct fq_ppart *ppart, struct fq_batch *batch, size_t least, bool is_claim)
 {
     struct fq_pool *pool = &ppart->producer->pool;
     size_t usual = ppart->block_bytes;
     usual = usual < ppart->plan.close_bytes ? usual : ppart->plan.close_bytes;
     usual = usual > least ? usual : least;
-    if (fq_inring_begin(ppart, batch, least, usual)) {
+    if (is_claim && fq_inring_begin(ppart, batch, least, usual)) {
         return 0;
     }
     int code = fq_pool_alloc(pool, usual, &batch->block);
@@ -167,7 +169,7 @@ static int find_memory(struct fq_ppart *ppart, struct fq_batch *batch, size_t le
 }
 
 /* A new batch with room for `record_bytes`. AGAIN when there is no memory for it now. */
-static int begin_batch(struct fq_ppart *ppart, size_t record_bytes)
+static int begin_batch(struct fq_ppart *ppart, size_t record_bytes, bool is_claim)
 {
     struct fq_producer *producer = ppart->producer;
     int64_t now_ns = fq_mono_ns();
@@ -178,9 +180,9 @@ static int begin_batch(struct fq_ppart *ppart, size_t record_bytes)
         return FLASHQ_ERR_NO_MEMORY;
     }
     batch->ppart = ppart;
-    int code = find_memory(ppart, batch, least);
+    int code = find_memory(ppart, batch, least, is_claim);
     if (code == FLASHQ_ERR_AGAIN && strip_spares(producer)) {
-        code = find_memory(ppart, batch, least);
+        code = find_memory(ppart, batch, least, is_claim);
     }
     if (code != 0) {
         fq_chain_insert_after(&producer->spare, &batch->node);
@@ -250,7 +252,7 @@ static int try_append(struct fq_ppart *ppart, const struct fq_record_in *in,
         }
         struct fq_batch_builder empty;
         fq_batch_builder_init(&empty, NULL, 0);
-        int code = begin_batch(ppart, fq_batch_builder_record_bytes(&empty, in));
+        int code = begin_batch(ppart, fq_batch_builder_record_bytes(&empty, in), claim != NULL);
         if (code != 0) {
             return code;
         }

@@ -264,6 +264,17 @@ int flashq_client_do_work(flashq_client *client)
     return code;
 }
 
+int flashq_client_log_poll(flashq_client *client, flashq_log_entry *entries, size_t max)
+{
+    int code = entries || max == 0 ? fq_api_enter(client) : FLASHQ_ERR_INVALID;
+    if (code != 0) {
+        return code;
+    }
+    int count = (int)fq_journal_take(&client->engine->journal, entries, max);
+    fq_api_leave(client);
+    return count;
+}
+
 void flashq_free(void *array)
 {
     free(array);

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "flashq/flashq.h"
 #include "wire/protocol.h"
 #include "wire/record_batch.h"
 
@@ -30,6 +31,10 @@ static const struct fq_conf_word resets[] = {
 
 static const struct fq_conf_word fetch_modes[] = {
     {"pull", FQ_FETCH_PULL}, {"push", FQ_FETCH_PUSH}, {NULL, 0}};
+
+static const struct fq_conf_word log_levels[] = {
+    {"off", 0},  {"error", FLASHQ_LOG_ERROR}, {"warn", FLASHQ_LOG_WARN},
+    {"info", FLASHQ_LOG_INFO}, {"debug", FLASHQ_LOG_DEBUG}, {NULL, 0}};
 
 static const struct fq_conf_key keys[] = {
     {.name = "brokers", .aliases = "bootstrap.servers metadata.broker.list", .type = FQ_CONF_STRING,
@@ -59,6 +64,8 @@ static const struct fq_conf_key keys[] = {
     {.name = "spin.us", .type = FQ_CONF_DURATION_US, .default_value = "50us", .min = 0,
      .max = FQ_LIMIT_SPIN_US_MAX, FIELD(spin_us),
      .help = "how long a waiting call looks for news after the last before it sleeps"},
+    {.name = "log.level", .type = FQ_CONF_CHOICE, .default_value = "off", .words = log_levels,
+     FIELD(log_level), .help = "what is kept for flashq_client_log_poll: nothing, or entries up to this level"},
     {.name = "queue.bytes", .aliases = "buffer.memory", .type = FQ_CONF_BYTES,
      .default_value = "32MiB", .min = MIB, .max = 64 * GIB, FIELD(queue_bytes),
      .help = "memory of one producer for records that are not acknowledged"},

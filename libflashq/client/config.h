@@ -31,6 +31,7 @@ struct fq_client_config {
     int64_t reconnect_backoff_max_ms;
     int64_t io_threads;
     int64_t spin_us;
+    int64_t log_level;             /* enum flashq_log_level; 0: off */
     /* producers */
     int64_t queue_bytes;
     int64_t batch_max_bytes;

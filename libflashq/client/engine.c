@@ -114,6 +114,7 @@ static void free_engine(struct fq_engine *engine)
     if (engine->news_fd >= 0) {
         (void)close(engine->news_fd);
     }
+    fq_journal_fini(&engine->journal);
     free(engine->endpoints);
     free(engine);
 }
@@ -135,6 +136,7 @@ int fq_engine_create(const struct fq_client_config *config, const struct fq_engi
         return fq_err_set(err, FLASHQ_ERR_NO_MEMORY, "no memory for a client");
     }
     engine->config = *config;
+    engine->journal.level = (int)config->log_level;
     engine->ops = ops ? *ops : (struct fq_engine_ops){.create_fabric = create_plain_fabric};
     engine->fork_generation = atomic_load_explicit(&forks, memory_order_relaxed);
     engine->epoll_fd = engine->news_fd = engine->kick.fd = -1;

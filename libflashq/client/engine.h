@@ -19,6 +19,7 @@
 #include "base/wake.h"
 #include "client/chain.h"
 #include "client/config.h"
+#include "client/journal.h"
 #include "fabric/fabric.h"
 
 #define FQ_ENGINE_FABRICS 4 /* by enum fq_transport */
@@ -75,6 +76,7 @@ struct fq_engine {
     struct fq_err last_error;     /* why there is no broker: the last whole round */
     uint32_t correlation;
     bool is_closing;
+    struct fq_journal journal;
 
     /* waiting: wait.c */
     int epoll_fd;                 /* the fabrics and `kick` */

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "client/link_internal.h"
 #include "client/request.h"
 
@@ -39,9 +38,15 @@ static const unsigned may_follow[] = {
 void fq_link_set_state(struct fq_link *link, enum fq_link_state state)
 {
     assert(may_follow[link->state] & MAY(state));
-    fq_debug("link to shard %u: %s -> %s", link->shard, state_names[link->state],
-             state_names[state]);
+    struct fq_journal *journal = &link->engine->journal;
+    fq_journal_add(journal, FLASHQ_LOG_DEBUG, "link to shard %u: %s -> %s", link->shard,
+                   state_names[link->state], state_names[state]);
     link->state = state;
+    if (state == FQ_LINK_UP && fq_journal_wants(journal, FLASHQ_LOG_INFO)) {
+        char where[300];
+        (void)fq_endpoint_format(&link->endpoint, where, sizeof where);
+        fq_journal_add(journal, FLASHQ_LOG_INFO, "connected to %s, shard %u", where, link->shard);
+    }
 }
 
 /* ---- connections that outlive their link ------------------------------------------------------ */
@@ -200,6 +205,9 @@ void fq_link_fail(struct fq_link *link, int code, const char *text)
         (void)fq_err_set(&link->last_error, code, "%s: %.400s", where, words);
     }
     bool was_upgrading = link->is_upgrading;
+    bool was_up = link->state == FQ_LINK_UP;
+    fq_journal_add(&engine->journal, was_up ? FLASHQ_LOG_WARN : FLASHQ_LOG_INFO, "%s: %s",
+                   was_up ? "connection lost" : "no connection", link->last_error.text);
     if (link == engine->control && !was_upgrading) {
         note_round(link);
     }

@@ -92,6 +92,28 @@ FLASHQ_API int flashq_client_endpoint(flashq_client *client, char *buffer, size_
 /* Invoker mode (`io.threads=0`): does what the io thread would; returns the work done, >= 0. */
 FLASHQ_API int flashq_client_do_work(flashq_client *client);
 
+/* What the library has to tell a person: connections that come and go, records given up, damage. Nothing is
+ * written anywhere: the newest 256 entries of the client key `log.level` (default "off") are kept until they
+ * are taken. */
+enum flashq_log_level {
+    FLASHQ_LOG_ERROR = 1, /* records were given up, a partition cannot be read on */
+    FLASHQ_LOG_WARN = 2,  /* a connection was lost, a call was refused */
+    FLASHQ_LOG_INFO = 3,  /* connected; could not connect */
+    FLASHQ_LOG_DEBUG = 4  /* every change of state */
+};
+
+typedef struct flashq_log_entry {
+    size_t struct_bytes;
+    int level;            /* enum flashq_log_level */
+    int64_t timestamp_ms;
+    uint64_t dropped;     /* older entries lost before this one because nobody took them */
+    char text[480];       /* one line, terminated */
+} flashq_log_entry;
+
+/* Takes up to max entries, the oldest first; never waits. Returns how many, or an error. flashq_client_fd
+ * does not speak of them. */
+FLASHQ_API int flashq_client_log_poll(flashq_client *client, flashq_log_entry *entries, size_t max);
+
 /* ---- producing ----------------------------------------------------------------------------- */
 
 typedef struct flashq_header {
