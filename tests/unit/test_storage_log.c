@@ -628,3 +628,77 @@ Test(log, an_empty_log_has_no_file)
     cr_assert_eq(fq_log_end(w.log), 0);
     world_end(&w);
 }
+
+static bool is_zero(const uint8_t *bytes, uint64_t from, uint64_t to)
+{
+    for (uint64_t i = from; i < to; i++) {
+        if (bytes[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What a peer leaves in lent memory is gone when it is taken back, and after a kill -9. */
+Test(log, lent_memory_comes_in_time_and_comes_back_clean)
+{
+    struct world w;
+    struct fq_err err;
+    struct fq_log_loan rest, next;
+    world_start(&w, FQ_FLUSH_PMEM);
+    cr_assert_eq(fq_log_lend(w.log, &rest, &err), FQ_RESERVE_STARVED, "no segment yet, no waiting");
+    log_maker_keep_house(w.store);
+    cr_assert_eq(fq_log_lend(w.log, &rest, &err), 0, "%s", err.text);
+    cr_assert_eq(rest.position, 0);
+    cr_assert_eq(rest.bytes, fq_segment_capacity(rest.segment));
+    cr_assert_eq(fq_log_lend_next(w.log, &next, &err), FQ_RESERVE_STARVED);
+    cr_assert_eq(fq_log_lend_next(w.log, &next, &err), FQ_RESERVE_STARVED, "asked for once");
+    fq_log_take_back(w.log, 0, 0);
+    append_many(&w, 2); /* staged ones go on where it ends */
+    cr_assert_eq(fq_log_lend(w.log, &rest, &err), 0);
+    log_maker_keep_house(w.store);
+    cr_assert_eq(fq_log_lend_next(w.log, &next, &err), 0, "%s", err.text);
+    cr_assert_eq(fq_log_truncate(w.log, 0, &err), FLASHQ_ERR_BUSY, "not under a producer's hands");
+    for (int round = 0; round < 2; round++) {
+        uint8_t *bytes = (uint8_t *)(uintptr_t)fq_segment_data(rest.segment);
+        uint8_t *next_bytes = (uint8_t *)(uintptr_t)fq_segment_data(next.segment);
+        int64_t end = fq_log_end(w.log);
+        memset(bytes + rest.position, 0xab, 500);
+        memset(next_bytes, 0xcd, 700);
+        if (round == 0) {
+            fq_log_take_back(w.log, rest.position + 500, 700);
+            cr_assert(is_zero(bytes, rest.position, rest.position + rest.bytes));
+            cr_assert(is_zero(next_bytes, 0, next.bytes));
+        } else {
+            world_restart(&w, false);
+            cr_assert_eq(fq_log_end(w.log), end);
+            cr_assert_eq(fq_log_damage_count(w.log), 0);
+        }
+        check_all(&w, 0, end, -1);
+        cr_assert_eq(fq_log_lend(w.log, &rest, &err), 0);
+        log_maker_keep_house(w.store);
+        int r = fq_log_lend_next(w.log, &next, &err);
+        log_maker_keep_house(w.store);
+        r = r == FQ_RESERVE_STARVED ? fq_log_lend_next(w.log, &next, &err) : r;
+        cr_assert_eq(r, 0);
+        cr_assert(
+            is_zero(fq_segment_data(rest.segment), rest.position, rest.position + rest.bytes));
+        cr_assert(is_zero(fq_segment_data(next.segment), 0, next.bytes));
+    }
+    fq_log_take_back(w.log, 0, 0);
+    append_many(&w, 4);
+    world_restart(&w, true);
+    world_end(&w);
+}
+
+Test(log, a_disk_lends_nothing)
+{
+    struct world w;
+    struct fq_err err;
+    struct fq_log_loan rest;
+    world_start(&w, FQ_FLUSH_SYNC);
+    cr_assert_eq(fq_log_may_lend(w.log, &err), FLASHQ_ERR_UNSUPPORTED);
+    cr_assert_eq(fq_log_lend(w.log, &rest, &err), FLASHQ_ERR_UNSUPPORTED);
+    cr_assert(strstr(err.text, "pmem"), "%s", err.text);
+    world_end(&w);
+}
