@@ -20,6 +20,7 @@
 #include "producer/inring.h"
 
 #define DRIVE_EVERY_SENDS 64
+#define LINGER_LOOKS_EVERY 8 /* records between two looks at the clock */
 #define HEADERS_ON_STACK 16
 #define SENT_FIRST 64 /* of what is kept of records, in a new batch */
 #define PUMP_EVERY_RECORDS 32
@@ -326,7 +327,9 @@ static int append(struct fq_outgoing *out, struct fq_batch_claim *claim)
 static int64_t pump_time_us(const struct fq_ppart *ppart)
 {
     const struct fq_engine *engine = ppart->producer->engine;
-    bool is_exact = ppart->state != FQ_PPART_OPEN || engine->config.linger_us > 0;
+    bool is_lingering = engine->config.linger_us > 0 && ppart->filling &&
+                        ppart->filling->builder.records_count % LINGER_LOOKS_EVERY == 1;
+    bool is_exact = ppart->state != FQ_PPART_OPEN || is_lingering;
     return is_exact ? fq_mono_us() : engine->now_us;
 }
 

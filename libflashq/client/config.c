@@ -70,7 +70,7 @@ static const struct fq_conf_key keys[] = {
      .default_value = "32MiB", .min = MIB, .max = 64 * GIB, FIELD(queue_bytes),
      .help = "memory of one producer for records that are not acknowledged"},
     {.name = "batch.max.bytes", .aliases = "batch.size", .type = FQ_CONF_BYTES,
-     .default_value = "1MiB", .min = 1024, .max = 64 * MIB, FIELD(batch_max_bytes),
+     .default_value = "1MiB", .min = 64, .max = 64 * MIB, FIELD(batch_max_bytes),
      .help = "the largest batch of several records (one larger record still goes alone)"},
     {.name = "batching", .type = FQ_CONF_CHOICE, .default_value = "adaptive", .words = batchings,
      FIELD(batching),
