@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See shard.h. One step: arrivals, tasks, fabrics (which take batches as notifies come), one round
+ * See shard.h. One step: arrivals, tasks, fabrics, the batches they told of (in turns), one round
  * over the partitions that were appended to, then the sessions (acknowledgements, wake-ups), then
  * work off the path. Steps that do nothing are repeated for spin.us, if that has paid of late
  * (base/spin.h); then it sleeps.
@@ -428,9 +428,8 @@ static void copy_fabric_counters(struct fq_shard *shard)
         sum.read_bytes_in += s.read_bytes_in;
         sum.wakes_paid += s.wakes_paid;
         sum.again += s.again;
-        sum.refused_malformed +=
-            s.refused_malformed + s.refused_bounds + s.refused_rights + s.refused_key +
-            s.refused_floor;
+        sum.refused_malformed += s.refused_malformed + s.refused_bounds + s.refused_rights +
+                                 s.refused_key + s.refused_floor;
     }
     struct fq_counters *counters = &shard->counters;
     fq_count_set(counters, FQ_COUNT_FABRIC_MESSAGES_IN, (int64_t)sum.messages_in);
@@ -452,6 +451,7 @@ unsigned fq_shard_step(struct fq_shard *shard, int64_t now_us)
     unsigned done = take_arrivals(shard) + take_tasks(shard);
     size_t sessions_before = fq_sessions_count(&shard->sessions);
     done += poll_fabrics(shard);
+    done += fq_sessions_take(&shard->sessions);
     done += fq_hosted_rounds(&shard->hosted);
     done += fq_sessions_step(&shard->sessions, now_us);
     done += fq_hosted_off_path(&shard->hosted, now_us);

@@ -54,6 +54,7 @@ struct fq_hosted {
     struct fq_hosted_table *table;
     uint32_t view_line, view_generation;
     int64_t high_watermark; /* as of the last round */
+    uint64_t starved_in;    /* the turn of fq_sessions_take that found no segment */
     int offline;
     bool is_active;         /* in table->active */
     bool is_restless;       /* in table->restless */

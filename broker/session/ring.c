@@ -3,14 +3,20 @@
  * The producer's side of a session: taking batches and acknowledging them. Opening and closing are
  * in slots.c.
  *
- * Happy path: a notify names a slot; the batch at the ring's position goes to the slot's partition;
- * once the partition's high watermark has reached its end, one entry is written into the client's
- * ring, and one notify per step tells of all entries written in it.
+ * Happy path: a notify names a slot, and its session takes turns with the others that have
+ * something to take; the batch at the ring's position goes to the slot's partition; once the
+ * partition's high watermark has reached its end, one entry is written into the client's ring, and
+ * one notify per step tells of all entries written in it.
  *
  * Positions: every notify takes one batch from the ring, in notify order, whatever becomes of it;
  * the ring's position is the sum of the lengths modulo its size, so a length that cannot be
  * believed ends the connection. A batch that finds no prepared segment stays where it is, and so
  * does all behind it, until the store has made progress.
+ *
+ * Turns: each adds to the session's credit of bytes, and what it takes is drawn from it, also below
+ * 0, which later turns make up for; so producers of large and of small batches, of many and of few,
+ * get the same share while all have something to send. A session that finds no segment keeps its
+ * place before all that came later.
  *
  * Credits: notifies not taken + batches not acknowledged + acknowledgements not posted never exceed
  * the entries of the client's ring, or the client is disconnected; so no entry is ever overwritten
@@ -30,7 +36,9 @@
 #include "wire/protocol_codec.h"
 #include "wire/record_batch.h"
 
-#define BATCH_BEFORE_LENGTH 12u /* baseOffset and batchLength itself */
+#define BATCH_BEFORE_LENGTH 12u        /* baseOffset and batchLength itself */
+#define TURN_BYTES          (64 << 10) /* what a session may take before the next one's turn */
+#define ROUND_BYTES         (1 << 20)  /* and all of them before a round commits and acknowledges */
 
 /* ---- taking batches ------------------------------------------------------------------------- */
 
@@ -60,11 +68,8 @@ void fq_ring_on_notify(struct fq_session *session, uint32_t slot)
     }
     ring->notifies[(ring->notifies_head + ring->notifies_count) % ring->entries] = slot;
     ring->notifies_count++;
-    if (session->host->is_scarce && !ring->is_starved) {
-        ring->is_starved = true; /* later in this step, in turn with those that wait already */
-        fq_session_make_due(session);
-    } else if (!ring->is_starved && !session->host->is_stopping) {
-        (void)fq_ring_drain(session);
+    if (fq_chain_is_empty(&session->taking)) {
+        fq_chain_append(&session->host->taking, &session->taking);
     }
 }
 
@@ -140,9 +145,13 @@ static int append(struct fq_session *session, struct fq_slot *slot, uint64_t *re
     struct fq_append_result result = {.bytes = 0};
     struct fq_err err;
     fq_err_clear(&err);
+    if (slot->hosted->starved_in == session->host->takes) {
+        return 0; /* whoever waited there before comes first, also if a segment came meanwhile */
+    }
     int code = fq_partition_append(slot->hosted->partition, ring_at(ring), ring->bytes,
                                    slot->producer_id, slot->producer_epoch, &result, &err);
     if (code == FQ_APPEND_STARVED) {
+        slot->hosted->starved_in = session->host->takes;
         return 0;
     }
     code = fq_ring_note_outcome(slot, code, &result, &err);
@@ -165,13 +174,14 @@ static int skip(struct fq_session *session, struct fq_slot *slot, uint32_t handl
     return 1;
 }
 
-unsigned fq_ring_drain(struct fq_session *session)
+/* Takes batches while the session's credit lasts; it may end below 0. */
+static unsigned drain(struct fq_session *session)
 {
     struct fq_ring *ring = &session->ring;
     unsigned taken = 0;
     bool was_starved = ring->is_starved;
     ring->is_starved = false;
-    while (ring->notifies_count > 0 && session->state == FQ_SESSION_OPEN) {
+    while (ring->notifies_count > 0 && ring->credit > 0 && session->state == FQ_SESSION_OPEN) {
         uint32_t handle = ring->notifies[ring->notifies_head];
         struct fq_slot *slot = fq_handles_get(&session->slots, handle);
         uint64_t bytes = 0;
@@ -188,13 +198,53 @@ unsigned fq_ring_drain(struct fq_session *session)
             break;
         }
         ring->consumed += bytes;
+        ring->credit -= (int64_t)bytes;
         ring->notifies_head = (ring->notifies_head + 1) % ring->entries;
         ring->notifies_count--;
         taken++;
     }
-    if (ring->is_starved || ring->pending_count > 0) {
+    if (ring->pending_count > 0) {
         fq_session_make_due(session);
     }
+    return taken;
+}
+
+void fq_ring_drain_all(struct fq_session *session)
+{
+    struct fq_ring *ring = &session->ring;
+    if (ring->notifies_count > 0 && !ring->is_starved && !session->host->is_stopping) {
+        int64_t credit = ring->credit;
+        ring->credit = INT64_MAX;
+        (void)drain(session);
+        ring->credit = credit - (INT64_MAX - ring->credit);
+    }
+}
+
+unsigned fq_sessions_take(struct fq_session_host *host)
+{
+    struct fq_chain starved;
+    unsigned taken = 0;
+    int64_t left = host->is_stopping ? 0 : ROUND_BYTES;
+    fq_chain_init(&starved);
+    host->takes++;
+    while (left > 0 && !fq_chain_is_empty(&host->taking)) {
+        struct fq_session *session = fq_chain_item(host->taking.next, struct fq_session, taking);
+        struct fq_ring *ring = &session->ring;
+        int64_t credit = ring->credit += TURN_BYTES;
+        taken += drain(session);
+        left -= credit - ring->credit;
+        if (ring->is_starved) {
+            ring->credit -= TURN_BYTES; /* who waits does not save up */
+            fq_chain_append(&starved, &session->taking);
+        } else if (ring->notifies_count > 0 && session->state == FQ_SESSION_OPEN) {
+            fq_chain_append(&host->taking, &session->taking);
+        } else {
+            ring->credit = ring->credit < 0 ? ring->credit : 0;
+            fq_chain_remove(&session->taking);
+        }
+    }
+    fq_chain_append_all(&starved, &host->taking); /* first again, in their order */
+    fq_chain_append_all(&host->taking, &starved);
     return taken;
 }
 

@@ -29,7 +29,9 @@ int fq_session_host_init(struct fq_session_host *host)
     fq_handles_init(&host->sessions, FQ_LIMIT_CONNECTIONS - 1);
     host->due = NULL;
     host->due_count = host->due_capacity = host->turn = 0;
-    host->is_stopping = host->is_scarce = false;
+    host->is_stopping = false;
+    fq_chain_init(&host->taking);
+    host->takes = 1;
     fq_chain_init(&host->pushing);
     fq_chain_init(&host->flying);
     return 0;
@@ -94,6 +96,7 @@ struct fq_session *fq_session_create(struct fq_session_host *host, struct fq_con
     session->conn = conn;
     session->deadline_us = now_us + OPEN_WITHIN_US;
     session->retire_at_us = INT64_MAX;
+    fq_chain_init(&session->taking);
     session->unsent_end = &session->unsent;
     fq_handles_init(&session->slots, FQ_LIMIT_SLOTS_PER_CONNECTION - 1);
     fq_handles_init(&session->readers, FQ_LIMIT_READERS_PER_CONNECTION - 1);
@@ -120,6 +123,7 @@ static void kill_session(struct fq_session *session)
     if (session->state == FQ_SESSION_DEAD) {
         return;
     }
+    fq_chain_remove(&session->taking);
     fq_ring_close(session);
     fq_pushes_fini(session);
     fq_readers_close(session);
@@ -390,6 +394,7 @@ void fq_session_on_event(struct fq_session *session, const struct fq_event *even
     if (event->type == FQ_EVENT_DISCONNECTED) {
         fq_debug("%s: disconnected: %s", fq_conn_peer_name(session->conn),
                  event->text ? event->text : fq_err_describe(event->status));
+        fq_ring_drain_all(session); /* what it notified before counts */
         kill_session(session);
         return;
     }
@@ -445,9 +450,6 @@ static bool step(struct fq_session *session, int64_t now_us, unsigned *done)
         return true;
     }
     flush_unsent(session);
-    if (session->ring.is_starved && !session->host->is_stopping) {
-        *done += fq_ring_drain(session);
-    }
     if (session->state == FQ_SESSION_OPEN) {
         *done += fq_direct_step(session);
         *done += fq_ring_acknowledge(session);
@@ -465,8 +467,8 @@ static bool step(struct fq_session *session, int64_t now_us, unsigned *done)
         (*done)++;
         return true;
     }
-    return session->state != FQ_SESSION_OPEN || session->unsent || session->ring.is_starved ||
-           session->directs_waiting > 0 || fq_ring_is_waiting(session) || session->wakes_due > 0 ||
+    return session->state != FQ_SESSION_OPEN || session->unsent || session->directs_waiting > 0 ||
+           fq_ring_is_waiting(session) || session->wakes_due > 0 ||
            session->retire_at_us != INT64_MAX || fq_pushes_cut_at_us(session) != INT64_MAX;
 }
 
@@ -485,13 +487,11 @@ static void change_turns(struct fq_session_host *host)
 unsigned fq_sessions_step(struct fq_session_host *host, int64_t now_us)
 {
     unsigned done = 0;
-    bool is_scarce = false;
     host->now_us = now_us;
     change_turns(host);
     for (size_t i = 0; i < host->due_count;) {
         struct fq_session *session = host->due[i];
         bool stays = session->state != FQ_SESSION_DEAD && step(session, now_us, &done);
-        is_scarce |= session->ring.is_starved && session->state == FQ_SESSION_OPEN;
         if (session->state == FQ_SESSION_DEAD) {
             host->due[i] = host->due[--host->due_count];
             free_session(session);
@@ -502,7 +502,6 @@ unsigned fq_sessions_step(struct fq_session_host *host, int64_t now_us)
             i++;
         }
     }
-    host->is_scarce = is_scarce;
     return done + fq_pushes_step(host);
 }
 

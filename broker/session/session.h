@@ -49,7 +49,8 @@ struct fq_session_host {
     struct fq_chain pushing; /* connections whose pushes have something to write */
     struct fq_chain flying;  /* connections with writes of pushes under way */
     size_t turn;             /* of who comes first */
-    bool is_scarce;          /* somebody waits for a segment: who comes now waits for their turn */
+    struct fq_chain taking;  /* sessions with batches to take, who comes first first */
+    uint64_t takes;          /* calls of fq_sessions_take */
     unsigned shard;
     /* Hands a task to the housekeeper. */
     void (*submit)(void *context, struct fq_task *task);
@@ -76,7 +77,11 @@ struct fq_session *fq_session_create(struct fq_session_host *host, struct fq_con
 /* Any event of its connection. */
 void fq_session_on_event(struct fq_session *session, const struct fq_event *event, int64_t now_us);
 
-/* Retries what is starved or unsent, sends acknowledgements and wake-ups that are due, ends what is
+/* Takes batches that were notified, the sessions in turns, a bounded number of bytes. Returns how
+ * many; more may be left. */
+unsigned fq_sessions_take(struct fq_session_host *host);
+
+/* Retries what is unsent, sends acknowledgements and wake-ups that are due, ends what is
  * late, frees the dead. Returns how much was done. */
 unsigned fq_sessions_step(struct fq_session_host *host, int64_t now_us);
 int64_t fq_sessions_next_deadline_us(const struct fq_session_host *host);

@@ -65,7 +65,8 @@ struct fq_ring {
                                   in the client's ring, so it outlives its write */
     struct fq_ack_head head;   /* as of the next post */
     uint64_t posted_tail, posted_consumed;
-    bool is_starved;
+    int64_t credit;  /* bytes that its turn still allows; below 0: it had more than its turn */
+    bool is_starved; /* the first batch waits for a segment */
 };
 
 struct fq_held_segment {
@@ -105,6 +106,7 @@ struct fq_session {
     uint64_t heard;            /* messages and notifies: its CPU is alive */
     unsigned heartbeats_asked; /* ours, not answered yet */
 
+    struct fq_chain taking; /* in host->taking while there are batches to take */
     struct fq_window *views;
     struct fq_ring ring;
     struct fq_handles slots;
@@ -145,7 +147,8 @@ void fq_ring_close(struct fq_session *session);
 /* ---- ring.c --------------------------------------------------------------------------------- */
 void fq_ring_on_notify(struct fq_session *session, uint32_t slot);
 /* Takes what was notified; stops when starved. Returns the batches taken. */
-unsigned fq_ring_drain(struct fq_session *session);
+/* Out of turn, before what would leave the batches without their slot. */
+void fq_ring_drain_all(struct fq_session *session);
 /* Writes the acknowledgements that are due, then posts them. Returns how many were written. */
 unsigned fq_ring_acknowledge(struct fq_session *session);
 /* Something is taken and not acknowledged, or acknowledged and not posted. */

@@ -258,6 +258,11 @@ int fq_ring_on_producer_close(struct fq_session *session, const struct fq_msg *m
     if (!slot) {
         return fq_err_set(err, FLASHQ_ERR_NOT_FOUND, "no producer has slot %u", ref.slot);
     }
+    fq_ring_drain_all(session); /* what it notified before counts; may end the session */
+    slot = fq_handles_get(&session->slots, ref.slot);
+    if (!slot || session->state != FQ_SESSION_OPEN) {
+        return 0;
+    }
     close_slot(session, slot);
     fq_slot_free_if_done(slot);
     fq_session_send_encoded(

@@ -185,6 +185,99 @@ Test(limits, producers_of_one_partition_take_turns_when_segments_are_scarce)
     test_broker_end(&t);
 }
 
+/* Producers that always have as much in flight as they may, with batches of their own size and
+ * number, on one partition: while all have something to send, none gets less than half its share of
+ * the bytes. */
+#define MANY 8
+
+struct producer_of_many {
+    struct raw_client *client;
+    uint32_t slot;
+    int32_t written;
+    size_t value_bytes, unacked_max;
+};
+
+static size_t post_one(struct producer_of_many *p, int64_t id)
+{
+    static char value[200001];
+    memset(value, 'v', p->value_bytes);
+    value[p->value_bytes] = '\0';
+    uint8_t *source = fq_region_base(p->client->source);
+    size_t length = raw_batch(source, fq_region_bytes(p->client->source), id, p->written++, 1,
+                              fq_wall_ms(), value);
+    struct fq_op ops[2] = {{.type = FQ_OP_WRITE,
+                            .remote = p->client->window,
+                            .remote_offset = p->client->written % p->client->ring.window_bytes,
+                            .region = p->client->source,
+                            .local = source,
+                            .length = length},
+                           {.type = FQ_OP_WRITE_NOTIFY, .imm = p->slot}};
+    cr_assert_eq(fq_conn_post(p->client->conn, ops, 2), 2);
+    p->client->written += length;
+    return length;
+}
+
+Test(limits, producers_of_one_partition_get_equal_shares)
+{
+    struct raw_client clients[MANY];
+    struct producer_of_many producers[MANY];
+    static const size_t sizes[MANY] = {200000, 1000, 100000, 60000, 200, 150000, 30000, 1000};
+    static const size_t in_flight[MANY] = {8, 12, 12, 12, 12, 1, 12, 12};
+    struct fq_uuid topic;
+    test_broker_prepare(&t);
+    test_broker_start(&t);
+    for (unsigned i = 0; i < MANY; i++) {
+        struct fq_producer_open_answer opened;
+        connect_client(&clients[i]);
+        if (i == 0) {
+            cr_assert_eq(raw_create_topic(&clients[0], "t", 1, NULL, 0, &topic, &err), 0);
+        }
+        raw_ring(&clients[i], 16);
+        cr_assert_eq(raw_producer_open(&clients[i], &topic, 0, i + 1, &opened, &err), 0);
+        producers[i] = (struct producer_of_many){.client = &clients[i],
+                                                 .slot = opened.slot,
+                                                 .value_bytes = sizes[i],
+                                                 .unacked_max = in_flight[i]};
+    }
+    uint64_t taken[MANY] = {0}, total = 0;
+    unsigned rounds = 0;
+    while (rounds < 60) {
+        bool is_full = true;
+        for (unsigned i = 0; i < MANY; i++) { /* each fills its ring before the broker moves */
+            uint64_t length = producers[i].value_bytes + 64; /* or a little more */
+            while (clients[i].written - raw_consumed(&clients[i]) + length <=
+                       producers[i].unacked_max * length &&
+                   clients[i].written - raw_consumed(&clients[i]) + length < (3u << 20)) {
+                (void)post_one(&producers[i], i + 1);
+            }
+            is_full &= clients[i].written > raw_consumed(&clients[i]);
+        }
+        cr_assert(is_full);
+        (void)fq_broker_step(t.broker, fq_mono_us());
+        rounds++;
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        taken[i] = raw_consumed(&clients[i]);
+        total += taken[i];
+    }
+    /* Of those that could fill a turn every time. */
+    uint64_t least = UINT64_MAX, most = 0;
+    for (unsigned i = 0; i < MANY; i++) {
+        bool has_backlog = sizes[i] * in_flight[i] >= 300000;
+        least = has_backlog && taken[i] < least ? taken[i] : least;
+        most = taken[i] > most ? taken[i] : most;
+        cr_assert_gt(taken[i], 0, "producer %u", i);
+    }
+    cr_log_info("least %llu, most %llu of %llu bytes", (unsigned long long)least,
+                (unsigned long long)most, (unsigned long long)total);
+    cr_assert_gt(2 * least, most, "%llu and %llu bytes", (unsigned long long)least,
+                 (unsigned long long)most);
+    for (unsigned i = 0; i < MANY; i++) {
+        raw_close(&clients[i]);
+    }
+    test_broker_end(&t);
+}
+
 Test(handles, no_number_is_given_twice)
 {
     uint64_t seed = fq_random_u64();
