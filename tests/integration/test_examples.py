@@ -55,6 +55,14 @@ class Examples(unittest.TestCase):
             broker.flashq("topic", "describe", "made", code=4)
         self.over_both(story)
 
+    def test_build_in_place(self):
+        def story(_, brokers):
+            example("07_build_in_place", brokers, "t", "250")
+            lines = example("03_consume", brokers, "t", "500").splitlines()
+            self.assertEqual(lines, [f"0@{i} built {i}" for i in range(250)] +
+                             [f"0@{250 + i} sent {i}" for i in range(250)])
+        self.over_both(story)
+
     def test_event_loop(self):
         def story(broker, brokers):
             broker.flashq("pub", "t", "one", "two", "three")

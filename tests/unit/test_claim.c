@@ -569,6 +569,33 @@ over_both(sendv, takes_what_the_queue_has_room_for)
     live_broker_end(&b);
 }
 
+over_both(told, that_the_connection_went_and_came_back)
+{
+    struct live_broker b;
+    flashq_log_entry entries[16];
+    bool was_lost = false, is_back = false;
+    live_broker_begin(&b);
+    flashq_client *client = live_client(&b, *transport, "log.level", "info", "reconnect.backoff.ms", "1",
+                                        NULL);
+    live_topic(client, "t", 1);
+    flashq_producer *producer = open_producer(client, "t");
+    (void)live_send(producer, 0, "before");
+    live_broker_stop(&b);
+    live_broker_start(&b);
+    (void)live_send(producer, 0, "after");
+    for (int count; (count = flashq_client_log_poll(client, entries, 16)) > 0;) {
+        for (int i = 0; i < count; i++) {
+            is_back |= was_lost && strstr(entries[i].text, "connected to") != NULL;
+            was_lost |= entries[i].level == FLASHQ_LOG_WARN && strstr(entries[i].text, "lost") != NULL;
+        }
+    }
+    cr_assert(was_lost && is_back);
+    cr_assert_eq(flashq_client_log_poll(client, NULL, 1), FLASHQ_ERR_INVALID);
+    cr_assert_eq(flashq_client_log_poll(NULL, entries, 1), FLASHQ_ERR_INVALID);
+    (void)flashq_client_close(client, 1000);
+    live_broker_end(&b);
+}
+
 Test(claim, null_handles_are_refused)
 {
     void *value;

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "client/idmap.h"
+#include "client/journal.h"
 #include "flashq/flashq.h"
 #include "producer/pool.h"
 #include "producer/reports.h"
@@ -226,4 +227,30 @@ Test(reports, the_oldest_are_dropped_when_nobody_polls_and_that_is_counted)
     }
     cr_assert_eq(fq_reports_pop(&reports, out, 8), 0);
     fq_reports_fini(&reports);
+}
+
+/* ---- what there is to tell ---------------------------------------------------------------------- */
+
+Test(journal, keeps_the_newest_of_its_level_and_counts_what_it_drops)
+{
+    struct fq_journal journal = {.level = FLASHQ_LOG_WARN};
+    static flashq_log_entry entries[FQ_JOURNAL_ENTRIES + 1];
+    fq_journal_add(&journal, FLASHQ_LOG_INFO, "not wanted");
+    cr_assert_eq(fq_journal_take(&journal, entries, 1), 0);
+    cr_assert_null(journal.items, "what is not wanted costs no memory");
+    for (int i = 0; i < FQ_JOURNAL_ENTRIES + 5; i++) {
+        fq_journal_add(&journal, i % 2 ? FLASHQ_LOG_WARN : FLASHQ_LOG_ERROR, "entry %d", i);
+    }
+    cr_assert_eq(fq_journal_take(&journal, entries, 1), 1);
+    cr_assert_str_eq(entries[0].text, "entry 5");
+    cr_assert_eq(entries[0].dropped, 5);
+    cr_assert_eq(entries[0].level, FLASHQ_LOG_WARN);
+    cr_assert_eq(entries[0].struct_bytes, sizeof entries[0]);
+    cr_assert_eq(fq_journal_take(&journal, entries, FQ_JOURNAL_ENTRIES + 1), FQ_JOURNAL_ENTRIES - 1);
+    cr_assert_str_eq(entries[0].text, "entry 6");
+    cr_assert_eq(entries[0].dropped, 0, "told once");
+    fq_journal_add(&journal, FLASHQ_LOG_ERROR, "%0600d", 7);
+    cr_assert_eq(fq_journal_take(&journal, entries, 9), 1);
+    cr_assert_eq(strlen(entries[0].text), sizeof entries[0].text - 1, "cut, and terminated");
+    fq_journal_fini(&journal);
 }
