@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Preloaded into flashqd by tests: once the file named by FLASHQ_FAIL_IO exists, every fdatasync,
- * fsync (content "sync") or pwrite (content "write") on files below data directories fails with EIO.
+ * fsync (content "sync") or pwrite (content "write") on files below data directories fails with EIO; or every
+ * fdatasync takes 20 ms longer (content "slow").
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -44,6 +45,9 @@ int fdatasync(int fd)
     if (is_failing("sync", fd)) {
         errno = EIO;
         return -1;
+    }
+    if (is_failing("slow", fd)) {
+        (void)usleep(20000);
     }
     return real(fd);
 }
