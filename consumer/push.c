@@ -495,6 +495,7 @@ bool fq_rpush_look(struct fq_rpush *push)
     int64_t high_watermark = __atomic_load_n(&head->high_watermark, __ATOMIC_RELAXED);
     int64_t epoch = __atomic_load_n(&head->leader_epoch, __ATOMIC_RELAXED);
     if (tail < push->tail || tail - push->credited > push->ring_bytes) {
+        fq_pushed_hold_off(reader); /* the next connection begins by pulling */
         fq_link_fail(push->port->user.link, FLASHQ_ERR_PROTOCOL,
                      "the broker's tail of a push makes no sense");
         return false;

@@ -27,7 +27,7 @@
 /* ---- when ----------------------------------------------------------------------------------- */
 
 /* The place reached must be pulled: pushing is tried again some batches later, or once caught up. */
-static void hold_off(struct fq_pread *reader)
+void fq_pushed_hold_off(struct fq_pread *reader)
 {
     unsigned doublings = reader->push_failures;
     reader->push_failures += reader->push_failures < HOLD_DOUBLINGS_MAX;
@@ -67,7 +67,7 @@ static void refused(struct fq_pread *reader, int code, const char *text)
         break;
     case FLASHQ_ERR_CORRUPT:
     case FLASHQ_ERR_TOO_LARGE:
-        hold_off(reader);
+        fq_pushed_hold_off(reader);
         fq_pread_ask_segment(reader, offset);
         break;
     case FLASHQ_ERR_UNSUPPORTED:
@@ -124,7 +124,7 @@ void fq_pushed_opened(struct fq_pread *reader, int status, int64_t position_offs
     }
     reader->push_retry_us = 0;
     if (position_offset < 0 || position_offset > reader->asked_offset) {
-        hold_off(reader);
+        fq_pushed_hold_off(reader);
         close_push(reader, reader->asked_offset);
         return;
     }
@@ -197,7 +197,7 @@ static void stopped(struct fq_pread *reader)
     case FLASHQ_ERR_OUT_OF_RANGE: fq_pread_reset(reader, &reset); break;
     case FLASHQ_ERR_SHUTTING_DOWN: fq_pread_retry(reader); break;
     default: /* damage, a batch that does not fit, ...: by pulling it is found out, or passed */
-        hold_off(reader);
+        fq_pushed_hold_off(reader);
         fq_pread_ask_segment(reader, reader->next_offset);
         break;
     }
@@ -209,7 +209,7 @@ static void stopped(struct fq_pread *reader)
 /* Pulls what stands at next_offset. */
 static void pull_instead(struct fq_pread *reader)
 {
-    hold_off(reader);
+    fq_pushed_hold_off(reader);
     close_push(reader, reader->next_offset);
 }
 

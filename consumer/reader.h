@@ -199,6 +199,7 @@ void fq_pushed_go_to(struct fq_pread *reader, int64_t offset);
 /* In PUSHED: takes what lies in the ring, gives credit. */
 void fq_pushed_read(struct fq_pread *reader);
 /* Called by push.c and the hub. */
+void fq_pushed_hold_off(struct fq_pread *reader);
 void fq_pushed_opened(struct fq_pread *reader, int status, int64_t position_offset, const char *text);
 void fq_pushed_closed(struct fq_pread *reader);
 void fq_pushed_stopped(struct fq_pread *reader, const struct fq_push_stopped *msg);
