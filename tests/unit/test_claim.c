@@ -121,7 +121,7 @@ static void one_sendv(struct history *h, flashq_producer *producer, int32_t part
         records[i].value = values[i];
         records[i].value_length = value_of(note(h, to), values[i]);
     }
-    cr_assert_eq(flashq_sendv(producer, records, count, 30000), count);
+    cr_assert_eq(flashq_sendv(producer, records, count, 30000), (int64_t)count);
 }
 
 static void one_send(struct history *h, flashq_producer *producer, int32_t partition)
