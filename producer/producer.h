@@ -6,6 +6,7 @@
 #ifndef FQ_PRODUCER_PRODUCER_H
 #define FQ_PRODUCER_PRODUCER_H
 
+#include "base/clock.h"
 #include "client/engine.h"
 #include "client/metadata.h"
 #include "flashq/flashq.h"
@@ -58,6 +59,7 @@ struct fq_producer {
     int64_t refresh_us;           /* not again before */
     int64_t expire_us;            /* when the next batch may be too old */
     unsigned sends_since_drive;
+    struct fq_wall_recent wall;
     int64_t driven_ms; /* wall clock of the last turn a send gave the engine */
 };
 

@@ -7,7 +7,7 @@
  * flashq_producer_last_error), a full queue (AGAIN by the deadline), a topic that is gone
  * (UNKNOWN_TOPIC_ID). A record refused here was never in the queue.
  * Thread: any, under the client's lock. No allocation and no system call per record once warm; the clock is
- * read once (a reading costs as much as encoding a small record does).
+ * read once, if it was not a moment ago (a reading costs as much as encoding a small record does).
  */
 #include "producer/send.h"
 
@@ -412,7 +412,8 @@ static int queue_record(struct fq_outgoing *out, const flashq_record *record)
 
 int fq_producer_send(struct fq_producer *producer, const flashq_record *record, int timeout_ms)
 {
-    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_ms(), .timeout_ms = timeout_ms};
+    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_recent_ms(&producer->wall),
+                              .timeout_ms = timeout_ms};
     int code = queue_record(&out, record);
     if (code == 0) {
         fq_producer_after_append(producer, out.ppart, out.now_ms);
@@ -424,7 +425,8 @@ int fq_producer_send(struct fq_producer *producer, const flashq_record *record, 
 int64_t fq_producer_sendv(struct fq_producer *producer, const flashq_record *records, size_t count,
                           int timeout_ms)
 {
-    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_ms(), .timeout_ms = timeout_ms};
+    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_recent_ms(&producer->wall),
+                              .timeout_ms = timeout_ms};
     size_t stride = records ? records->struct_bytes : 0, taken = 0;
     int code = 0;
     struct fq_ppart *last = NULL;
@@ -457,7 +459,7 @@ int fq_producer_send_sync(struct fq_producer *producer, const flashq_record *rec
     struct fq_sync sync = {.is_done = false};
     int64_t deadline_us = fq_engine_deadline_us(producer->engine, timeout_ms);
     fq_chain_init(&sync.node);
-    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_ms(),
+    struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_recent_ms(&producer->wall),
                               .deadline_us = deadline_us};
     int code = queue_record(&out, record);
     if (code != 0) {

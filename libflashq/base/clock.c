@@ -52,6 +52,19 @@ int64_t fq_wall_ms(void)
     return system_wall_ms(NULL);
 }
 
+int64_t fq_wall_recent_ms(struct fq_wall_recent *recent)
+{
+#if defined(__x86_64__)
+    uint64_t ticks = __builtin_ia32_rdtsc();
+    if (ticks - recent->ticks < FQ_WALL_RECENT_TICKS) { /* a counter that fell counts as far ahead */
+        return recent->ms;
+    }
+    recent->ticks = ticks;
+#endif
+    recent->ms = fq_wall_ms();
+    return recent->ms;
+}
+
 int64_t fq_deadline_us(int64_t now_us, int64_t timeout_ms)
 {
     if (timeout_ms < 0 || timeout_ms > (INT64_MAX - now_us) / 1000) {

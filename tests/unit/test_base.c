@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -135,6 +136,20 @@ Test(wake, a_waker_that_is_late_with_its_write_does_not_make_the_sleeper_spin)
     cr_assert(would_wake(&wake));
     fq_wake_disarm(&wake);
     fq_wake_fini(&wake);
+}
+
+Test(clock, the_recent_wall_clock_is_never_ahead_and_goes_on)
+{
+    struct fq_wall_recent recent = {0};
+    for (int i = 0; i < 1000; i++) {
+        cr_assert_leq(fq_wall_recent_ms(&recent), fq_wall_ms());
+    }
+    for (int i = 0; i < 3; i++) { /* slept through: much longer than a reading is kept */
+        int64_t before_ms = fq_wall_ms();
+        struct timespec nap = {.tv_nsec = 5000000};
+        (void)nanosleep(&nap, NULL);
+        cr_assert_geq(fq_wall_recent_ms(&recent), before_ms);
+    }
 }
 
 Test(clock, deadlines_do_not_overflow)
