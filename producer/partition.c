@@ -383,7 +383,8 @@ int64_t fq_ppart_next_deadline_us(const struct fq_ppart *ppart)
         return ppart->ring->retry_us;
     }
     if (ppart->state == FQ_PPART_OPEN && ppart->filling && !ppart->filling->is_claimed &&
-        ppart->in_flight_count < (is_fixed(ppart) ? ppart->max_in_flight : 1)) {
+        ppart->in_flight_count < (is_fixed(ppart) ? ppart->max_in_flight : 1) &&
+        has_room(ppart, ppart->filling)) { /* without, it is an acknowledgement that brings it on */
         return ppart->filling->created_us + ppart->producer->engine->config.linger_us;
     }
     return INT64_MAX;
