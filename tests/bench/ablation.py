@@ -57,7 +57,7 @@ class Runs:
 
     def run(self, keys, rate, is_long):
         """{p99 in us, msgs_per_s, batch_bytes} of one run."""
-        span_ms = 100 if self.quick else 700 if is_long else 250
+        span_ms = 100 if self.quick else 600 if is_long else 200
         if not self.quick and rate and rate < 10000:
             span_ms *= 2  # enough records for a 99th percentile
         out = self.client.bench("pub", "ablation", "--size", str(self.size), "--duration", f"{span_ms}ms",
@@ -76,7 +76,7 @@ class Runs:
         if not self.quick:
             keys_of = dict(candidates)
             for _ in range(2):
-                for name in sorted(found, key=lambda name: worth(found[name]))[:4]:
+                for name in sorted(found, key=lambda name: worth(found[name]))[:3]:
                     found[name].append(self.run(keys_of[name], rate, False))
             found = {name: runs for name, runs in found.items() if len(runs) > 1}
         best = min(found, key=lambda name: worth(found[name]))
