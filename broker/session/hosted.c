@@ -350,7 +350,8 @@ static void close_partition(struct fq_hosted *hosted, enum closing how)
     if (!hosted->partition) {
         return;
     }
-    if (how == CLOSING_CLEAN && hosted->offline == 0 && fq_partition_snapshot_lag(hosted->partition) > 0) {
+    if (how == CLOSING_CLEAN && hosted->offline == 0 &&
+        fq_partition_snapshot_lag(hosted->partition) > 0) {
         (void)fq_partition_commit_round(hosted->partition);
         (void)take_snapshot(hosted);
     }
@@ -449,9 +450,19 @@ static void tell(struct fq_hosted *hosted, enum fq_hosted_event event)
     params->on_event(params->context, hosted, event);
 }
 
+/* Its log has gone offline and nobody was told yet; the next round does. */
+static bool has_failed(const struct fq_hosted *hosted)
+{
+    return hosted->offline == 0 && fq_log_is_offline(fq_partition_log(hosted->partition), NULL);
+}
+
 static unsigned apply_retention(struct fq_hosted *hosted)
 {
     int retired = fq_partition_apply_retention(hosted->partition);
+    if (has_failed(hosted)) {
+        fq_hosted_touch(hosted);
+        return 1;
+    }
     if (retired <= 0) {
         return 0;
     }
@@ -493,7 +504,10 @@ unsigned fq_hosted_rounds(struct fq_hosted_table *table)
         struct fq_hosted *hosted = active->items[i];
         advanced += round_of(hosted);
         become_restless(hosted);
-        if (hosted->offline != 0 || !fq_partition_needs_round(hosted->partition)) {
+        if (has_failed(hosted)) {
+            advanced++; /* what followed the round: the next one is due at once */
+            i++;
+        } else if (hosted->offline != 0 || !fq_partition_needs_round(hosted->partition)) {
             hosted->is_active = false;
             active->items[i] = active->items[--active->count];
         } else {
@@ -512,6 +526,9 @@ int fq_hosted_trim(struct fq_hosted *hosted, int64_t before_offset, struct fq_er
         tell(hosted, FQ_HOSTED_TRIMMED);
         become_restless(hosted);
     }
+    if (code < 0) {
+        fq_hosted_touch(hosted); /* its state may have changed */
+    }
     return code;
 }
 
@@ -524,6 +541,9 @@ int fq_hosted_truncate(struct fq_hosted *hosted, int64_t offset, struct fq_err *
         publish_gauges(hosted);
         tell(hosted, FQ_HOSTED_TRUNCATED);
         become_restless(hosted);
+    }
+    if (code < 0) {
+        fq_hosted_touch(hosted);
     }
     return code;
 }
