@@ -173,6 +173,7 @@ static void let_go(struct fq_direct *direct)
     assert(slot->hosted && slot->hosted->holder == slot);
     slot->hosted->holder = NULL;
     fq_log_take_back(fq_partition_log(slot->hosted->partition), written, written_next);
+    fq_hosted_touch(slot->hosted); /* its state may have changed */
     fq_count_add(slot->session->host->counters, FQ_COUNT_DIRECT_OPEN, -1);
 }
 
@@ -356,17 +357,18 @@ static int append(struct fq_direct *direct, struct fq_append_result *result, str
     return code;
 }
 
-void fq_direct_on_notify(struct fq_slot *slot)
+void fq_direct_on_notify(struct fq_session *session, uint32_t handle)
 {
-    struct fq_direct *direct = slot->direct;
-    struct fq_session *session = slot->session;
+    struct fq_slot *slot = fq_handles_get(&session->slots, handle);
+    struct fq_direct *direct = slot ? slot->direct : NULL;
     struct fq_append_result result = {.bytes = 0};
     struct fq_err err;
     fq_err_clear(&err);
     fq_session_make_due(session);
-    if (slot->failed != 0 || !direct->is_holding) {
-        fq_count_refusal(session->host->counters, slot->failed);
-        (void)fq_ring_add_pending(&session->ring, slot, slot->handle, slot->failed);
+    if (!slot || slot->failed != 0 || !direct->is_holding) { /* closed or revoked: it is late */
+        int code = slot ? slot->failed : FLASHQ_ERR_SLOT_FAILED;
+        fq_count_refusal(session->host->counters, code);
+        (void)fq_ring_add_pending(&session->ring, slot, handle, code);
         return;
     }
     if (session->host->is_stopping) {

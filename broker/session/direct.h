@@ -17,7 +17,8 @@ int fq_direct_begin(struct fq_slot *slot, struct fq_err *err);
 /* Announces the first windows, once PRODUCER_OPEN is answered. Staged slots: nothing to do, as with
  * all that follow but on_notify. */
 void fq_direct_announce(struct fq_slot *slot);
-void fq_direct_on_notify(struct fq_slot *slot);
+/* A notify for a direct slot, which may be closed by now: it is late then, and only answered. */
+void fq_direct_on_notify(struct fq_session *session, uint32_t handle);
 /* Takes the log's memory back, and fails the slot. What is under way from the client is thrown
  * away. Once. */
 void fq_direct_revoke(struct fq_slot *slot, int reason);

@@ -11,7 +11,7 @@
 void fq_handles_init(struct fq_handles *handles, uint32_t count_max)
 {
     assert(count_max <= INDEX_NONE);
-    *handles = (struct fq_handles){.count_max = count_max, .first_free = INDEX_NONE};
+    *handles = (struct fq_handles){.count_max = count_max, .first_free = {INDEX_NONE, INDEX_NONE}};
 }
 
 void fq_handles_fini(struct fq_handles *handles)
@@ -37,21 +37,22 @@ static bool grow(struct fq_handles *handles)
     return true;
 }
 
-uint32_t fq_handles_add(struct fq_handles *handles, void *object)
+uint32_t fq_handles_add(struct fq_handles *handles, unsigned kind, void *object)
 {
-    assert(object);
+    assert(object && kind < FQ_HANDLE_KINDS);
     if (handles->count == handles->count_max) {
         return FQ_HANDLE_NONE;
     }
-    uint32_t index = handles->first_free;
+    uint32_t index = handles->first_free[kind];
     if (index != INDEX_NONE) {
-        handles->first_free = handles->items[index].next_free;
+        handles->first_free[kind] = handles->items[index].next_free;
     } else {
         if (handles->used == handles->capacity && !grow(handles)) {
             return FQ_HANDLE_NONE;
         }
         index = handles->used++;
-        handles->items[index] = (struct fq_handle_item){.next_free = INDEX_NONE};
+        handles->items[index] =
+            (struct fq_handle_item){.next_free = INDEX_NONE, .kind = (uint8_t)kind};
     }
     handles->items[index].object = object;
     handles->count++;
@@ -72,8 +73,8 @@ void fq_handles_remove(struct fq_handles *handles, uint32_t handle)
     item->generation++;
     handles->count--;
     if (item->generation <= GENERATION_LAST) {
-        item->next_free = (uint16_t)handles->first_free;
-        handles->first_free = handle & 0xffffu;
+        item->next_free = (uint16_t)handles->first_free[item->kind];
+        handles->first_free[item->kind] = handle & 0xffffu;
     }
 }
 
@@ -87,4 +88,11 @@ bool fq_handles_is_gone(const struct fq_handles *handles, uint32_t handle)
 {
     const struct fq_handle_item *item = item_of(handles, handle);
     return item && handle >> 16 < item->generation;
+}
+
+unsigned fq_handles_kind(const struct fq_handles *handles, uint32_t handle)
+{
+    const struct fq_handle_item *item = item_of(handles, handle);
+    assert(item);
+    return item->kind;
 }

@@ -103,7 +103,7 @@ int fq_reader_on_open(struct fq_session *session, const struct fq_msg *msg, stru
         return code;
     }
     struct fq_remote_reader *reader = calloc(1, sizeof *reader);
-    uint32_t handle = reader ? fq_handles_add(&session->readers, reader) : FQ_HANDLE_NONE;
+    uint32_t handle = reader ? fq_handles_add(&session->readers, 0, reader) : FQ_HANDLE_NONE;
     if (handle == FQ_HANDLE_NONE) {
         free(reader);
         return fq_err_set(err, FLASHQ_ERR_LIMIT, "no more readers on this connection (limit %u)",

@@ -61,9 +61,9 @@ void fq_ring_on_notify(struct fq_session *session, uint32_t slot)
                        ring->entries);
         return;
     }
-    struct fq_slot *to = fq_handles_get(&session->slots, slot);
-    if (to && to->direct) {
-        fq_direct_on_notify(to); /* nothing of it lies in the ring, so it waits for nobody there */
+    if (fq_handles_kind(&session->slots, slot) == FQ_APPEND_DIRECT) {
+        fq_direct_on_notify(session,
+                            slot); /* nothing of it lies in the ring: it waits for nobody */
         return;
     }
     ring->notifies[(ring->notifies_head + ring->notifies_count) % ring->entries] = slot;

@@ -87,7 +87,7 @@ struct fq_session *fq_session_create(struct fq_session_host *host, struct fq_con
         free(session);
         return NULL;
     }
-    session->handle = fq_handles_add(&host->sessions, session);
+    session->handle = fq_handles_add(&host->sessions, 0, session);
     if (session->handle == FQ_HANDLE_NONE) {
         free(session);
         return NULL;

@@ -210,7 +210,7 @@ int fq_ring_on_producer_open(struct fq_session *session, const struct fq_msg *ms
         return code;
     }
     struct fq_slot *slot = calloc(1, sizeof *slot);
-    uint32_t handle = slot ? fq_handles_add(&session->slots, slot) : FQ_HANDLE_NONE;
+    uint32_t handle = slot ? fq_handles_add(&session->slots, open.mode, slot) : FQ_HANDLE_NONE;
     if (handle == FQ_HANDLE_NONE) {
         fq_partition_producer_close(hosted->partition, open.producer_id);
         free(slot);

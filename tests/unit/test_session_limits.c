@@ -291,7 +291,7 @@ Test(handles, no_number_is_given_twice)
     cr_assert(!fq_handles_is_gone(&handles, 0));
     for (int i = 0; i < 5000; i++) {
         if (count < 100 && (count == 0 || fq_prng_below(&prng, 2) == 0)) {
-            uint32_t handle = fq_handles_add(&handles, &live[count]);
+            uint32_t handle = fq_handles_add(&handles, 0, &live[count]);
             uint32_t key = (handle & 0x7f) | (handle >> 16) << 7; /* at most 100 indices here */
             cr_assert_neq(handle, FQ_HANDLE_NONE);
             cr_assert(!was_given[key], "%08x twice, seed %llu", handle, (unsigned long long)seed);
@@ -307,10 +307,10 @@ Test(handles, no_number_is_given_twice)
         }
     }
     while (count < 100) {
-        live[count] = fq_handles_add(&handles, &live[count]);
+        live[count] = fq_handles_add(&handles, 0, &live[count]);
         count++;
     }
-    cr_assert_eq(fq_handles_add(&handles, live), FQ_HANDLE_NONE, "the limit");
+    cr_assert_eq(fq_handles_add(&handles, 0, live), FQ_HANDLE_NONE, "the limit");
     fq_handles_fini(&handles);
 }
 
