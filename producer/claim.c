@@ -52,6 +52,9 @@ static void end(struct fq_producer *producer)
     int64_t due_us =
         claim->batch->created_us + producer->engine->config.delivery_timeout_ms * 1000;
     producer->expire_us = due_us < producer->expire_us ? due_us : producer->expire_us;
+    if (claim->batch->home) {
+        fq_engine_progress(producer->engine); /* others may have waited for its place in the ring */
+    }
     claim->batch->is_claimed = false;
     claim->batch = NULL;
     fq_mapping_unmap(&claim->mapping);

@@ -21,8 +21,8 @@
 static bool may_begin(const struct fq_ppart *ppart)
 {
     const struct fq_ring *ring = ppart->ring;
-    return ppart->state == FQ_PPART_OPEN && ring->map && !ring->open && !ring->posting &&
-           ppart->producer->engine->config.codec == FQ_CODEC_NONE &&
+    return ppart->state == FQ_PPART_OPEN && !ppart->producer->is_direct && ring->map && !ring->open &&
+           !ring->posting && ppart->producer->engine->config.codec == FQ_CODEC_NONE &&
            fq_chain_is_empty(&ppart->waiting) && ppart->in_flight_count < ppart->max_in_flight;
 }
 
@@ -103,7 +103,9 @@ int fq_inring_move_out(struct fq_batch *batch)
     leave_place(batch);
     batch->block = block;
     batch->builder.buffer = block.data;
-    batch->builder.capacity = block.bytes;
+    if (batch->builder.capacity > block.bytes) { /* never more than before: batch.max.bytes was seen to then */
+        batch->builder.capacity = block.bytes;
+    }
     ring->rest_next = ring->rest_next < REST_MOST / 2 ? ring->rest_next * 2 + 1 : REST_MOST;
     ring->rest = ring->rest_next;
     return 0;

@@ -383,8 +383,9 @@ int64_t fq_ppart_next_deadline_us(const struct fq_ppart *ppart)
         return ppart->ring->retry_us;
     }
     if (ppart->state == FQ_PPART_OPEN && ppart->filling && !ppart->filling->is_claimed &&
+        fq_chain_is_empty(&ppart->waiting) &&
         ppart->in_flight_count < (is_fixed(ppart) ? ppart->max_in_flight : 1) &&
-        has_room(ppart, ppart->filling)) { /* without, it is an acknowledgement that brings it on */
+        has_room(ppart, ppart->filling)) { /* without, an acknowledgement or the end of a claim brings it on */
         return ppart->filling->created_us + ppart->producer->engine->config.linger_us;
     }
     return INT64_MAX;

@@ -11,6 +11,8 @@
 #include "api/api.h"
 #include "base/clock.h"
 
+#define START_MOST_US 20000000
+
 /* Criterion 2.4.1 itself now and then leaves a small block behind when it runs parameterized tests with a
  * timeout; what our own code leaks is still found. */
 const char *__lsan_default_suppressions(void);
@@ -46,10 +48,23 @@ void live_broker_prepare(struct live_broker *b)
     test_broker_prepare(&b->t);
 }
 
+/* The port of the last life may be somebody's for a moment: connections of other programs take such ports. */
+static void start_broker(struct live_broker *b)
+{
+    struct fq_err err;
+    int64_t until_us = fq_mono_us() + START_MOST_US;
+    while (test_broker_try_start(&b->t, &err) != 0) {
+        if (fq_mono_us() > until_us) {
+            die("start", err.text);
+        }
+        (void)usleep(10000);
+    }
+}
+
 void live_broker_start(struct live_broker *b)
 {
     char text[200];
-    test_broker_start(&b->t);
+    start_broker(b);
     for (unsigned i = 0; i < 2; i++) {
         const struct fq_endpoint *endpoint = fq_broker_endpoint(b->t.broker, i);
         if (!endpoint) {
@@ -69,6 +84,13 @@ void live_broker_start(struct live_broker *b)
         die("thread", "cannot be started");
     }
     b->is_running = true;
+}
+
+void live_broker_start_beside(struct live_broker *b, flashq_client *client)
+{
+    (void)pthread_mutex_lock(&client->engine->lock);
+    live_broker_start(b);
+    (void)pthread_mutex_unlock(&client->engine->lock);
 }
 
 void live_broker_begin(struct live_broker *b)

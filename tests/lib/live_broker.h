@@ -26,6 +26,9 @@ struct live_broker {
 /* Prepares; change b->t.options, then start. */
 void live_broker_prepare(struct live_broker *b);
 void live_broker_start(struct live_broker *b);
+/* The same while the client's threads stand still: a broker that finds data forks (to look at its metadata), and
+ * under AddressSanitizer the child stops for good if another thread was allocating. */
+void live_broker_start_beside(struct live_broker *b, flashq_client *client);
 void live_broker_begin(struct live_broker *b); /* both */
 /* Stands still: connections stay open, nothing is answered. */
 void live_broker_halt(struct live_broker *b);

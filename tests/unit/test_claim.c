@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/api.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "live_broker.h"
@@ -287,13 +288,13 @@ over_both(claim, brokers_come_and_go)
         (void)usleep(3000);
         size_t length = value_of(seed, value); /* the memory is still there */
         if (life % 3 == 0) {
-            live_broker_start(&b);
+            live_broker_start_beside(&b, client);
             (void)usleep(5000);
             cr_assert_eq(memcmp(value, &seed, 4), 0);
         }
         cr_assert_eq(flashq_commit(producer, length), 0);
         if (life % 3 != 0) {
-            live_broker_start(&b);
+            live_broker_start_beside(&b, client);
         }
     }
     cr_assert_eq(flashq_flush(producer, 30000), 0);
@@ -342,6 +343,35 @@ over_both(claim, is_one_at_a_time_and_others_are_told)
     (void)claim(producer, 0, 10);
     cr_assert_eq(flashq_commit(producer, 0), 0, "an empty value, not null");
     cr_assert_eq(live_send(producer, 0, "after"), 3);
+    (void)flashq_client_close(client, 1000);
+    live_broker_end(&b);
+}
+
+/* Others of the same ring wait while the application writes: asleep (case 41), and not for longer than that. */
+Test(claim, others_wait_for_its_place_without_spinning, .timeout = 60)
+{
+    struct live_broker b;
+    live_broker_begin(&b);
+    flashq_client *client = live_client(&b, "shm", "linger.ms", "0", NULL);
+    live_topic(client, "t", 2);
+    flashq_producer *producer = open_producer(client, "t"), *other = open_producer(client, "t");
+    (void)live_send(producer, 0, "first");
+    (void)live_send(other, 1, "first");
+    (void)claim(producer, 0, 100);
+    flashq_record record = record_to(1);
+    record.value = "waits";
+    record.value_length = 5;
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(flashq_send(other, &record, 1000), 0);
+    }
+    cr_assert_eq(flashq_flush(other, 50), FLASHQ_ERR_TIMED_OUT);
+    cr_assert_eq(fq_engine_enter(client->engine), 0);
+    int64_t due_us = fq_engine_next_deadline_us(client->engine);
+    cr_assert_gt(due_us, fq_mono_us() + 1000, "nothing can be done before the end of the claim");
+    fq_engine_leave(client->engine);
+    cr_assert_eq(flashq_abort(producer), 0);
+    cr_assert_eq(flashq_flush(other, 10000), 0);
+    cr_assert_eq(live_send(other, 1, "last"), 4);
     (void)flashq_client_close(client, 1000);
     live_broker_end(&b);
 }
@@ -457,7 +487,7 @@ over_both(claim, fails_with_its_topic)
     cr_assert_eq(flashq_topic_delete(admin, "t", 10000, text, sizeof text), 0, "%s", text);
     live_topic(admin, "t", 1);
     live_broker_stop(&b); /* when it comes back, the producer looks for its topic */
-    live_broker_start(&b);
+    live_broker_start_beside(&b, client);
     int count = flashq_producer_poll(producer, reports, 4, 20000);
     cr_assert_eq(count, 1);
     cr_assert_eq(reports[0].status, FLASHQ_ERR_UNKNOWN_TOPIC_ID);
@@ -581,7 +611,7 @@ over_both(told, that_the_connection_went_and_came_back)
     flashq_producer *producer = open_producer(client, "t");
     (void)live_send(producer, 0, "before");
     live_broker_stop(&b);
-    live_broker_start(&b);
+    live_broker_start_beside(&b, client);
     (void)live_send(producer, 0, "after");
     for (int count; (count = flashq_client_log_poll(client, entries, 16)) > 0;) {
         for (int i = 0; i < count; i++) {

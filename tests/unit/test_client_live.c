@@ -326,7 +326,7 @@ over_both(produce, goes_on_by_itself_after_the_broker_stood_still_or_was_killed)
             live_broker_go_on(&b);
         } else {
             live_broker_kill(&b);
-            live_broker_start(&b);
+            live_broker_start_beside(&b, client);
         }
         cr_assert_eq(live_send(producer, 0, "check"), sent, "no gap, no duplicate");
         sent++;
@@ -401,7 +401,7 @@ over_both(handles, a_client_without_its_broker_costs_no_cpu)
     int64_t us = (used[1].tv_sec - used[0].tv_sec) * 1000000 +
                  (used[1].tv_nsec - used[0].tv_nsec) / 1000;
     cr_assert_lt(us, 30000, "%lld us of CPU in a second", (long long)us);
-    live_broker_start(&b);
+    live_broker_start_beside(&b, client);
     cr_assert_eq(live_send(producer, 0, "back"), 2);
     (void)flashq_client_close(client, 1000);
     live_broker_end(&b);
@@ -560,7 +560,7 @@ over_both(handles, a_producer_idle_since_the_restart_takes_nothing_from_the_othe
     cr_assert_eq(live_send(idle, 0, "first slot"), 0);
     cr_assert_eq(live_send(busy, 0, "second slot"), 1);
     live_broker_kill(&b);
-    live_broker_start(&b);
+    live_broker_start_beside(&b, client);
     cr_assert_eq(live_send(busy, 0, "first slot of the new connection"), 2);
     cr_assert_eq(flashq_producer_close(idle, 1000, NULL), 0);
     cr_assert_eq(live_send(busy, 0, "still heard"), 3);
@@ -589,7 +589,7 @@ over_both(numbers, sequences_wrap_around)
         cr_assert_eq(report.duplicate, 0);
         if (i == 4) { /* the broker recovers a sequence that wrapped */
             live_broker_kill(&b);
-            live_broker_start(&b);
+            live_broker_start_beside(&b, client);
         }
     }
     cr_assert_eq(ppart->next_sequence, 20 - 6, "INT32_MAX - 5 to INT32_MAX are six");

@@ -143,7 +143,7 @@ over_both(consume, lag_counts_what_can_still_be_read_also_over_a_restart_and_a_t
     }
     live_broker_stop(&s.b);
     cr_assert_eq(lag_of(&s), 60);
-    live_broker_start(&s.b);
+    live_broker_start_beside(&s.b, s.client);
     expect_numbers(&s, 40, 100);
     cr_assert_eq(lag_of(&s), 0);
     expect_nothing(&s);
@@ -417,7 +417,7 @@ over_both(records, borrowed_messages_survive_the_loss_of_the_broker)
         memcpy(&number, messages[i]->value, sizeof number);
         cr_assert_eq(number, i);
     }
-    live_broker_start(&s.b);
+    live_broker_start_beside(&s.b, s.client);
     expect_numbers(&s, count, 100);
     tear_down(&s);
 }
@@ -437,7 +437,7 @@ over_both(restarts, a_waiting_consumer_goes_on)
         } else {
             live_broker_kill(&s.b);
         }
-        live_broker_start(&s.b);
+        live_broker_start_beside(&s.b, s.client);
     }
     tear_down(&s);
 }
@@ -653,7 +653,7 @@ over_both(positions, a_partition_that_was_halted_before_the_restart_takes_nothin
     send_numbers(&s, 0, 10);
     expect_numbers(&s, 0, 10);
     live_broker_kill(&s.b);
-    live_broker_start(&s.b);
+    live_broker_start_beside(&s.b, s.client);
     send_numbers(&s, 10, 20);
     expect_numbers(&s, 10, 20); /* partition 0 has the number that partition 1 had */
     cr_assert_eq(flashq_consumer_unassign(s.consumer, "t", 1), 0);
@@ -673,7 +673,7 @@ over_both(positions, restarts_of_the_broker_are_not_told_as_errors)
         send_numbers(&s, 10 * round, 10 * round + 10);
         expect_numbers(&s, 10 * round, 10 * round + 10);
         live_broker_stop(&s.b);
-        live_broker_start(&s.b);
+        live_broker_start_beside(&s.b, s.client);
     }
     expect_nothing(&s);
     tear_down(&s);
