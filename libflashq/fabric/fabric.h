@@ -279,7 +279,7 @@ struct fq_op {
     uint64_t remote_offset;
     struct fq_region *region; /* where `local` lies; SEND, or at most 64 bytes: may be NULL */
     void *local;              /* source, or target of READ; stays the poster's until COMPLETED;
-                                 SEND copies */
+                                 a SEND or a write without a region is copied when posted */
     size_t length;
     uint32_t imm;    /* WRITE_NOTIFY */
     uint64_t cookie; /* returned in COMPLETED */

@@ -46,8 +46,10 @@ struct faulty_conn {
 struct held_op {
     struct fq_list link;
     struct fq_op op; /* remote: the inner one */
-    uint64_t due;    /* in polls */
-    uint8_t bytes[]; /* SEND and small writes: copied, as a fabric does */
+    uint64_t due;      /* in polls */
+    bool holds_region; /* a reference */
+    struct fq_remote *closes; /* the inner one, which was closed meanwhile: goes with the last of its writes */
+    uint8_t bytes[];   /* SEND and small writes: copied, as a fabric does */
 };
 
 struct held_event {
@@ -121,7 +123,12 @@ static void pay(struct faulty_conn *conn, uint64_t cookie, int status)
 static void free_held_op(struct faulty_conn *conn, struct held_op *held)
 {
     fq_list_remove(&held->link);
-    fq_region_unref(held->op.region);
+    if (held->holds_region) {
+        fq_region_unref(held->op.region);
+    }
+    if (conn->inner) {
+        fq_remote_close(held->closes); /* else it went with its connection */
+    }
     conn->ops_count--;
     free(held);
 }
@@ -270,19 +277,22 @@ static void take_event(struct faulty_fabric *fabric, const struct fq_event *even
 /* Queues [done, done + length) of a write, or a whole operation. */
 static bool hold_op(struct faulty_conn *conn, const struct fq_op *op, uint64_t due)
 {
+    bool is_in_place = op->remote && op->remote->map && op->local == op->remote->map + op->remote_offset;
     bool is_copied = op->type == FQ_OP_SEND ||
-                     (op->type != FQ_OP_READ && !op->region && op->length > 0 && !op->remote->map);
+                     (op->type != FQ_OP_READ && !op->region && op->length > 0 && !is_in_place);
+    struct fq_region *region = fabric_of(conn->base.fabric)->plan.borrows ? NULL : op->region;
     struct held_op *held = malloc(sizeof *held + (is_copied ? op->length : 0));
     if (!held) {
         return false;
     }
     held->op = *op;
     held->due = due;
+    held->closes = NULL;
     if (is_copied && op->length > 0) {
         memcpy(held->bytes, op->local, op->length);
         held->op.local = held->bytes;
     }
-    (void)fq_region_ref(held->op.region);
+    held->holds_region = region && fq_region_ref(region);
     fq_list_init(&held->link);
     fq_list_append(&conn->ops, &held->link);
     fq_list_append(&fabric_of(conn->base.fabric)->holding, &conn->link);
@@ -558,24 +568,36 @@ static int faulty_remote_open(struct fq_remote *remote, const uint8_t token[FQ_T
     return 0;
 }
 
+/* Writes that wait are still carried out, as they are on their way in any other fabric; but not into a mapping that
+ * is somebody else's from now on. Reads that wait are CLOSED. */
 static void faulty_remote_fini(struct fq_remote *remote)
 {
     struct faulty_conn *conn = conn_of(remote->conn);
+    struct fq_remote *inner = remote->inner;
+    bool is_taken = inner && inner->map && !inner->map_base;
+    struct held_op *last = NULL;
     struct fq_list *next;
     for (struct fq_list *at = conn->ops.next; at != &conn->ops; at = next) {
         struct held_op *held = fq_list_item(at, struct held_op, link);
         next = at->next;
-        if (held->op.remote == remote->inner) { /* closed before its turn: as if it never arrived */
-            if (held->op.signaled || held->op.type == FQ_OP_READ) {
-                pay(conn, held->op.cookie, FLASHQ_ERR_CLOSED);
-            }
-            free_held_op(conn, held);
+        if (!inner || held->op.remote != inner) {
+            continue;
         }
+        if (held->op.type != FQ_OP_READ && !is_taken) {
+            last = held;
+            continue;
+        }
+        if (held->op.signaled || held->op.type == FQ_OP_READ) {
+            pay(conn, held->op.cookie, FLASHQ_ERR_CLOSED);
+        }
+        free_held_op(conn, held);
     }
-    if (remote->inner) {
-        fq_remote_close(remote->inner);
-        remote->inner = NULL;
+    if (last) {
+        last->closes = inner;
+    } else {
+        fq_remote_close(inner);
     }
+    remote->inner = NULL;
     struct fq_mapping kept = {.base = remote->map_base, .bytes = remote->map_bytes};
     fq_mapping_unmap(&kept);
 }

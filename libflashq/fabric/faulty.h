@@ -19,6 +19,8 @@ struct fq_fault_plan {
     uint32_t delay_event; /* per event: it and those after it come some polls later */
     uint32_t key_refused; /* per write or read: refused by the peer, breaks (NOT_PERMITTED) */
     uint32_t delay_polls_max; /* how long "some polls" is at most; 0: 8 */
+    bool borrows; /* what is held back keeps no reference on its region, as a NIC does not: the bytes
+                     are there because the poster keeps them until COMPLETED, or they are not */
 };
 
 struct fq_fault_counts {

@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "shard.h"
 #include "wire/record_batch.h"
 
 #define SOURCE_BYTES (4u << 20)
@@ -53,11 +55,38 @@ static void step_broker(struct test_broker *t)
     }
 }
 
+/* Nobody is connected yet: other fabrics take the places of a shard's own. */
+static int put_faulty(struct test_broker *t, unsigned index, struct fq_err *err)
+{
+    struct fq_shard *shard = fq_broker_shard(t->broker, index);
+    struct epoll_event event = {.events = EPOLLIN};
+    for (unsigned i = 0; i < shard->fabrics_count; i++) {
+        enum fq_transport transport = fq_fabric_transport(shard->fabrics[i]);
+        struct fq_fabric *faulty;
+        int code = fq_fabric_faulty_create(transport, NULL, t->faults, &faulty, err);
+        if (code != 0) {
+            return code;
+        }
+        fq_fabric_destroy(shard->fabrics[i]);
+        shard->fabrics[i] = faulty;
+        if (epoll_ctl(shard->epoll_fd, EPOLL_CTL_ADD, fq_fabric_fd(faulty), &event) != 0) {
+            die("epoll");
+        }
+        if (index == 0) {
+            t->faulty[transport == FQ_TRANSPORT_TCP] = faulty;
+        }
+    }
+    return 0;
+}
+
 int test_broker_try_start(struct test_broker *t, struct fq_err *err)
 {
     int code = fq_options_check(&t->options, err);
     if (code == 0) {
         code = fq_broker_open(&t->options, fq_clock_system(), &t->broker, err);
+    }
+    for (unsigned i = 0; code == 0 && t->faults && i < (unsigned)t->options.shards; i++) {
+        code = put_faulty(t, i, err);
     }
     if (code == 0 && t->has_threads) {
         code = fq_broker_start(t->broker, err);

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "broker.h"
-#include "fabric/fabric.h"
+#include "fabric/faulty.h"
 #include "options.h"
 #include "wire/protocol_codec.h"
 
@@ -22,6 +22,9 @@ struct test_broker {
     struct fq_broker *broker; /* NULL while stopped */
     int64_t ahead_us; /* its clock of steps, before the real one: a test may move it on */
     bool has_threads; /* set before the start: the broker runs by itself and is not stepped */
+    /* Set before the start: the shards' fabrics follow this plan (not with has_threads). */
+    const struct fq_fault_plan *faults;
+    struct fq_fabric *faulty[2]; /* the first shard's, shm and tcp: for changing the plan */
 };
 
 /* A fresh directory, options for tests (one shard, pmem, both listeners on throw-away addresses)

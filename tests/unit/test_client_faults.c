@@ -15,17 +15,18 @@
 enum { PARTITIONS = 3, RECORDS = 8000 };
 
 struct fault_case {
-    char transport[8];
-    struct fq_fault_plan plan;
+    char transport[12];
+    struct fq_fault_plan plan;   /* the client's */
+    struct fq_fault_plan broker; /* the broker's */
 };
 static struct fault_case cases[] = {
-    {"shm", {.drop = 50000}},
-    {"tcp", {.drop = 50000}},
-    {"shm", {.late_op = 100000, .torn_write = 100000, .delay_event = 100000}},
-    {"tcp", {.late_op = 100000, .torn_write = 100000, .delay_event = 100000}},
-    {"shm", {.drop = 20000, .late_op = 50000, .torn_write = 50000, .delay_event = 50000,
+    {.transport = "shm", .plan = {.drop = 50000}},
+    {.transport = "tcp", .plan = {.drop = 50000}},
+    {.transport = "shm", .plan = {.late_op = 100000, .torn_write = 100000, .delay_event = 100000}},
+    {.transport = "tcp", .plan = {.late_op = 100000, .torn_write = 100000, .delay_event = 100000}},
+    {.transport = "shm", .plan = {.drop = 20000, .late_op = 50000, .torn_write = 50000, .delay_event = 50000,
              .key_refused = 10000}},
-    {"tcp", {.drop = 20000, .late_op = 50000, .torn_write = 50000, .delay_event = 50000,
+    {.transport = "tcp", .plan = {.drop = 20000, .late_op = 50000, .torn_write = 50000, .delay_event = 50000,
              .key_refused = 10000}}};
 
 struct sent {
@@ -131,9 +132,24 @@ ParameterizedTest(struct fault_case *c, faults, every_record_once_at_its_acknowl
     live_broker_end(&b);
 }
 
+#define HARMLESS {.late_op = 100000, .torn_write = 100000, .delay_event = 100000}
+#define BREAKING                                                                                                \
+    {.drop = 10000, .late_op = 50000, .torn_write = 50000, .delay_event = 50000, .key_refused = 2000,           \
+     .borrows = true}
+static struct fault_case reading[] = {
+    {"shm", {.drop = 50000}, {0}},      {"tcp", {.drop = 50000}, {0}},
+    {"shm", HARMLESS, {0}},             {"tcp", HARMLESS, {0}},
+    {"shm", BREAKING, {0}},             {"tcp", BREAKING, {0}},
+    {"shm", {0}, BREAKING},             {"tcp", {0}, BREAKING},
+    {"shm+push", {.drop = 50000}, {0}}, {"tcp+push", {.drop = 50000}, {0}},
+    {"shm+push", HARMLESS, {0}},        {"tcp+push", HARMLESS, {0}},
+    {"shm+push", {0}, HARMLESS},        {"tcp+push", {0}, HARMLESS},
+    {"shm+push", {0}, {.drop = 20000}}, {"tcp+push", {0}, {.drop = 20000}},
+    {"shm+push", BREAKING, BREAKING},   {"tcp+push", BREAKING, BREAKING}};
+
 ParameterizedTestParameters(faults, a_consumer_gets_every_record_once_and_in_order)
 {
-    return cr_make_param_array(struct fault_case, cases, sizeof cases / sizeof cases[0]);
+    return cr_make_param_array(struct fault_case, reading, sizeof reading / sizeof reading[0]);
 }
 
 ParameterizedTest(struct fault_case *c, faults, a_consumer_gets_every_record_once_and_in_order,
@@ -145,11 +161,20 @@ ParameterizedTest(struct fault_case *c, faults, a_consumer_gets_every_record_onc
     flashq_producer *producer;
     flashq_consumer *consumer;
     int next = 0;
-    faulty.plan.seed = fq_random_u64();
+    struct fq_fault_plan none = {.seed = fq_random_u64()};
+    faulty.plan.seed = none.seed;
     (void)printf("# %s fault seed %llu\n", c->transport, (unsigned long long)faulty.plan.seed);
-    live_broker_begin(&b);
-    flashq_client *plain = live_client(&b, c->transport, "batch.max.bytes", "1024", NULL);
+    live_broker_prepare(&b);
+    b.t.faults = &none;
+    live_broker_start(&b);
+    flashq_client *plain = live_client(&b, c->transport, "batch.max.bytes", "1024", "reconnect.backoff.ms", "1",
+                                       "reconnect.backoff.max.ms", "5", NULL);
     live_topic(plain, "t", 1);
+    live_broker_halt(&b);
+    for (size_t i = 0; i < 2; i++) {
+        fq_fabric_faulty_set_plan(b.t.faulty[i], &c->broker);
+    }
+    live_broker_go_on(&b);
     cr_assert_eq(flashq_producer_open(plain, "t", 10000, &producer, text, sizeof text), 0, "%s", text);
     live_faulty_client(&b, c->transport, &faulty, "reconnect.backoff.ms", "1",
                        "reconnect.backoff.max.ms", "5", "fetch.max.bytes", "4096", NULL);
