@@ -165,7 +165,6 @@ static bool step(struct fq_member *member, int64_t now_us)
         }
     }
     if (has_worked) {
-        fq_engine_news(consumer->engine);
         fq_engine_progress(consumer->engine);
     }
     return has_worked;
@@ -212,6 +211,22 @@ static bool is_busy(struct fq_member *member)
     return false;
 }
 
+static bool has_news(void *context)
+{
+    struct fq_consumer *consumer = context;
+    for (struct fq_chain *at = consumer->readers.next; at != &consumer->readers; at = at->next) {
+        if (fq_pread_has_news(reader_at(at))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool member_has_news(struct fq_member *member)
+{
+    return has_news(consumer_of(member));
+}
+
 static int64_t destroy(struct fq_member *member)
 {
     fq_consumer_close(consumer_of(member)); /* nobody calls any more: see fq_engine_destroy */
@@ -222,7 +237,8 @@ static const struct fq_member_ops consumer_ops = {.step = step,
                                                   .next_deadline_us = next_deadline_us,
                                                   .before_sleep = before_sleep,
                                                   .destroy = destroy,
-                                                  .is_busy = is_busy};
+                                                  .is_busy = is_busy,
+                                                  .has_news = member_has_news};
 
 /* ---- opening, closing ----------------------------------------------------------------------- */
 
@@ -539,17 +555,6 @@ static size_t take_from_all(struct fq_consumer *consumer, size_t max)
     return count;
 }
 
-static bool has_news(void *context)
-{
-    struct fq_consumer *consumer = context;
-    for (struct fq_chain *at = consumer->readers.next; at != &consumer->readers; at = at->next) {
-        if (fq_pread_has_news(reader_at(at))) {
-            return true;
-        }
-    }
-    return false;
-}
-
 int fq_consumer_poll(struct fq_consumer *consumer, const flashq_message **messages, size_t max,
                      int64_t deadline_us)
 {
@@ -571,9 +576,6 @@ int fq_consumer_poll(struct fq_consumer *consumer, const flashq_message **messag
     size_t count = take_from_all(consumer, max);
     for (size_t i = 0; i < count; i++) {
         messages[i] = &consumer->messages[i].pub;
-    }
-    if (!has_news(consumer)) {
-        fq_engine_no_news(consumer->engine);
     }
     return (int)count;
 }

@@ -174,6 +174,16 @@ static bool is_busy(struct fq_member *member)
     return !fq_chain_is_empty(&producer->outstanding);
 }
 
+static bool has_reports(void *context)
+{
+    return ((struct fq_producer *)context)->reports.count > 0;
+}
+
+static bool has_news(struct fq_member *member)
+{
+    return has_reports(producer_of(member));
+}
+
 /* ---- batches that are done ------------------------------------------------------------------ */
 
 void fq_producer_batch_free(struct fq_producer *producer, struct fq_batch *batch)
@@ -325,7 +335,8 @@ static const struct fq_member_ops producer_ops = {.step = step,
                                                   .next_deadline_us = next_deadline_us,
                                                   .before_sleep = before_sleep,
                                                   .destroy = destroy,
-                                                  .is_busy = is_busy};
+                                                  .is_busy = is_busy,
+                                                  .has_news = has_news};
 
 /* Memory for at least two of the largest records, whatever queue.bytes says. */
 static size_t pool_limit(const struct fq_producer *producer)
@@ -412,11 +423,6 @@ int fq_producer_flush(struct fq_producer *producer, int64_t deadline_us)
     return fq_member_wait(producer->engine, &producer->member, deadline_us, is_flushed, &flushing);
 }
 
-static bool has_reports(void *context)
-{
-    return ((struct fq_producer *)context)->reports.count > 0;
-}
-
 int fq_producer_poll(struct fq_producer *producer, flashq_report *reports, size_t max,
                      int64_t deadline_us)
 {
@@ -428,9 +434,7 @@ int fq_producer_poll(struct fq_producer *producer, flashq_report *reports, size_
     }
     max = max < INT32_MAX ? max : INT32_MAX;
     size_t count = fq_reports_pop(&producer->reports, reports, max);
-    if (producer->reports.count == 0) {
-        fq_engine_no_news(producer->engine);
-    }
+    fq_engine_news(producer->engine);
     return (int)count;
 }
 

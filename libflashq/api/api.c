@@ -230,6 +230,7 @@ int flashq_client_fd(const flashq_client *client)
         return -1;
     }
     client->engine->news_wanted = true;
+    fq_engine_news(client->engine); /* what came before anybody asked */
     int fd = client->engine->news_fd;
     fq_engine_leave(client->engine);
     return fd;

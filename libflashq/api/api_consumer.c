@@ -11,6 +11,7 @@ static int enter(struct fq_consumer *consumer)
 
 static void leave(struct fq_consumer *consumer)
 {
+    fq_engine_news(consumer->engine); /* taken, or not wanted any more */
     fq_api_leave_member(consumer->engine, &consumer->member);
 }
 
@@ -44,6 +45,7 @@ int flashq_consumer_close(flashq_consumer *handle, int timeout_ms)
         return code == FLASHQ_ERR_FORKED ? 0 : code;
     }
     fq_consumer_close(consumer);
+    fq_engine_news(engine);
     fq_engine_leave(engine);
     return 0;
 }

@@ -36,6 +36,7 @@ int flashq_producer_close(flashq_producer *handle, int timeout_ms, int64_t *ret_
     }
     int64_t undelivered =
         fq_producer_close(producer, fq_engine_deadline_us(engine, timeout_ms));
+    fq_engine_news(engine); /* what was not polled is gone */
     fq_engine_leave(engine);
     if (ret_undelivered) {
         *ret_undelivered = undelivered;

@@ -256,6 +256,7 @@ bool fq_engine_drive(struct fq_engine *engine)
         engine->active_us = now;
         fq_spin_found(&engine->spin, now);
     }
+    fq_engine_news(engine);
     return found;
 }
 

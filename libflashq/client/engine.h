@@ -40,6 +40,8 @@ struct fq_member_ops {
     int64_t (*destroy)(struct fq_member *member);
     /* Whether closing the client should wait for it: records still on their way. */
     bool (*is_busy)(struct fq_member *member);
+    /* Whether a poll of the application would find something now. */
+    bool (*has_news)(struct fq_member *member);
 };
 
 struct fq_member {
@@ -139,10 +141,9 @@ int fq_member_wait(struct fq_engine *engine, const struct fq_member *member, int
 void fq_member_quiesce(struct fq_engine *engine, struct fq_member *member);
 /* Something happened that a waiter may be waiting for. */
 void fq_engine_progress(struct fq_engine *engine);
-/* A poll of the application has something now: makes flashq_client_fd readable if anybody asked for it. */
+/* What a poll of the application would find may have changed: if anybody asked for flashq_client_fd, it is made
+ * readable, or not, by what all members have. Called after every drive. */
 void fq_engine_news(struct fq_engine *engine);
-/* Nothing is left to poll. */
-void fq_engine_no_news(struct fq_engine *engine);
 
 /* now + timeout; a negative timeout_ms is the key timeout.ms. */
 int64_t fq_engine_deadline_us(const struct fq_engine *engine, int timeout_ms);

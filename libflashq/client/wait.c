@@ -206,18 +206,27 @@ void fq_engine_leave(struct fq_engine *engine)
 
 /* ---- flashq_client_fd ----------------------------------------------------------------------- */
 
-void fq_engine_news(struct fq_engine *engine)
+static bool members_have_news(struct fq_engine *engine)
 {
-    if (engine->news_wanted && !engine->news_set) {
-        uint64_t one = 1;
-        engine->news_set = write(engine->news_fd, &one, sizeof one) == (ssize_t)sizeof one;
+    for (struct fq_chain *at = engine->members.next; at != &engine->members; at = at->next) {
+        struct fq_member *member = fq_chain_item(at, struct fq_member, node);
+        if (member->ops->has_news(member)) {
+            return true;
+        }
     }
+    return false;
 }
 
-void fq_engine_no_news(struct fq_engine *engine)
+void fq_engine_news(struct fq_engine *engine)
 {
-    if (engine->news_set) {
-        uint64_t count;
-        engine->news_set = read(engine->news_fd, &count, sizeof count) < 0 && errno == EINTR;
+    uint64_t count = 1;
+    bool has_news = engine->news_wanted && members_have_news(engine);
+    if (has_news == engine->news_set) {
+        return;
+    }
+    ssize_t done = has_news ? write(engine->news_fd, &count, sizeof count)
+                            : read(engine->news_fd, &count, sizeof count);
+    if (done == (ssize_t)sizeof count) { /* else the next change tries again */
+        engine->news_set = has_news;
     }
 }

@@ -83,8 +83,10 @@ FLASHQ_API int64_t flashq_client_close(flashq_client *client, int timeout_ms);
 /* 0 once a broker answered; FLASHQ_ERR_UNREACHABLE or TIMED_OUT by the deadline. */
 FLASHQ_API int flashq_client_wait(flashq_client *client, int timeout_ms, char *errtext,
                                   size_t errtext_bytes);
-/* Readable when flashq_producer_poll or flashq_consumer_poll has something; -1: no such client. The
- * client's: valid until it is closed, only to be polled, never read or closed by the caller. */
+/* Readable as long as flashq_producer_poll or flashq_consumer_poll of any of the client's handles has something
+ * (reports, messages), and not otherwise; for poll, select and level-triggered epoll. With `io.threads=0` nothing comes
+ * in but by the application's calls: flashq_client_do_work once in a while, then look. -1: no such client. The
+ * descriptor is the client's: valid until it is closed, only to be waited for, never read or closed by the caller. */
 FLASHQ_API int flashq_client_fd(const flashq_client *client);
 /* The endpoint in use ("shm:/run/flashq/flashq.sock", "tcp:127.0.0.1:9640") into buffer; 0, or
  * FLASHQ_ERR_UNREACHABLE and an empty text while there is none. */
