@@ -221,6 +221,7 @@ static bool poll_fabrics(struct fq_engine *engine)
     fq_conn_boxes_reap(engine); /* before polling: what they read into may be somebody else's by now */
     for (int t = 0; t < FQ_ENGINE_FABRICS; t++) {
         for (int turn = 0; turn < POLLS_PER_DRIVE && engine->fabrics[t]; turn++) {
+            uint64_t received = fq_fabric_received(engine->fabrics[t]);
             int count = fq_fabric_poll(engine->fabrics[t], events, EVENTS_PER_POLL);
             if (count < 0) {
                 lose_fabric(engine, (enum fq_transport)t, count);
@@ -228,7 +229,7 @@ static bool poll_fabrics(struct fq_engine *engine)
             }
             fq_links_dispatch(events, (size_t)count);
             fq_conn_boxes_reap(engine);
-            found |= count > 0;
+            found |= count > 0 || fq_fabric_received(engine->fabrics[t]) != received;
             if (count < EVENTS_PER_POLL) {
                 break;
             }

@@ -113,6 +113,7 @@ struct fq_fabric {
     struct fq_event_queue queue;
     uint8_t *arena; /* bytes of MESSAGE events, until the next poll */
     size_t arena_used;
+    uint64_t received; /* see fq_fabric_received */
     struct fq_fabric_stats stats;
 };
 

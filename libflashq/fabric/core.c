@@ -139,6 +139,11 @@ int fq_fabric_poll(struct fq_fabric *fabric, struct fq_event *events, size_t eve
     return (int)fq_events_take(fabric, events, events_max);
 }
 
+uint64_t fq_fabric_received(const struct fq_fabric *fabric)
+{
+    return fabric->received;
+}
+
 int fq_fabric_fd(const struct fq_fabric *fabric)
 {
     return fabric->epoll_fd;

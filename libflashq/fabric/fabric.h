@@ -133,6 +133,9 @@ struct fq_event {
  * Moves bytes, then fills up to `events_max` events; returns how many (>= 0) or an error that is
  * final for the fabric. Never blocks. */
 int fq_fabric_poll(struct fq_fabric *fabric, struct fq_event *events, size_t events_max);
+/* Grows with whatever polls received, also what no event tells of: READs that were answered here, parts of
+ * payloads (tcp; over shm the peer moves bytes by itself). A side that serves those is not idle. */
+uint64_t fq_fabric_received(const struct fq_fabric *fabric);
 
 /* A level-triggered epoll-able descriptor: readable when there may be something to poll, provided
  * fq_fabric_arm was called after the last poll. Arm returns 1 when something is there already (do

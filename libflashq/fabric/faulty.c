@@ -457,6 +457,7 @@ static int faulty_poll(struct fq_fabric *base)
     struct fq_event events[INNER_EVENTS_MAX];
     size_t max = base->budget < INNER_EVENTS_MAX ? base->budget : INNER_EVENTS_MAX;
     int count = max > 0 ? fq_fabric_poll(fabric->inner, events, max) : 0;
+    base->received = fq_fabric_received(fabric->inner);
     for (int i = 0; i < count; i++) {
         take_event(fabric, &events[i]);
     }

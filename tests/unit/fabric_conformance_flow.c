@@ -203,6 +203,76 @@ for_each_backend(flow, no_wake_up_is_lost_in_a_ping_pong_with_random_sleeping)
     pair_close(&p);
 }
 
+/* Whoever polls may have learnt to look at the busy one only: not after it slept. */
+for_each_backend(flow, a_quiet_one_is_heard_beside_a_busy_one)
+{
+    struct pair p;
+    struct fq_conn *quiet_c, *quiet_s;
+    pair_open(&p, *backend);
+    pair_connect(&p);
+    pair_connect_more(&p, &quiet_c, &quiet_s);
+    settle(&p);
+    for (uint32_t round = 0; round < 20; round++) {
+        for (uint32_t i = 0; i < 50; i++) {
+            const struct fq_op notify = {.type = FQ_OP_WRITE_NOTIFY, .imm = i};
+            cr_assert_eq(fq_conn_post(p.c, &notify, 1), 1);
+            expect(&p, p.s, FQ_EVENT_NOTIFY, i);
+        }
+        const struct fq_op notify = {.type = FQ_OP_WRITE_NOTIFY, .imm = 1000 + round};
+        settle(&p);
+        while (round % 2 == 0 && fq_fabric_arm(p.server.fabric) != 0) {
+            pair_poll(&p.server);
+        }
+        cr_assert_eq(fq_conn_post(quiet_c, &notify, 1), 1);
+        if (round % 2 == 0) {
+            cr_assert(is_readable(p.server.fabric, 2000), "%s", pair_name(*backend));
+            fq_fabric_disarm(p.server.fabric);
+            pair_poll(&p.server);
+            pair_poll(&p.server); /* the decorator hands on in the next one */
+            cr_assert(pair_has(&p.server, quiet_s, FQ_EVENT_NOTIFY), "%s: what ended the sleep is there",
+                      pair_name(*backend));
+        }
+        expect(&p, quiet_s, FQ_EVENT_NOTIFY, 1000 + round);
+    }
+    fq_conn_close(p.s); /* the busy one, by either side */
+    p.s = NULL;
+    settle(&p);
+    const struct fq_op notify = {.type = FQ_OP_WRITE_NOTIFY, .imm = 1};
+    cr_assert_eq(fq_conn_post(quiet_c, &notify, 1), 1);
+    expect(&p, quiet_s, FQ_EVENT_NOTIFY, 1);
+    pair_close(&p);
+}
+
+/* READs make no event where they are served; who would sleep after every one of them has to know. */
+for_each_backend(flow, serving_a_read_counts_as_something_received)
+{
+    struct pair p;
+    struct fq_err err = {0};
+    struct fq_region *memory, *target;
+    struct fq_window *window;
+    struct fq_remote *remote;
+    pair_open(&p, *backend);
+    pair_connect(&p);
+    cr_assert_eq(fq_region_create(4096, FQ_REGION_PEER_READS, &memory, &err), 0);
+    cr_assert_eq(fq_region_create(4096, FQ_REGION_LOCAL, &target, &err), 0);
+    pair_window(&p, p.s, p.c, memory, FQ_RIGHT_READ, &window, &remote);
+    settle(&p);
+    uint64_t received = fq_fabric_received(p.server.fabric);
+    settle(&p);
+    cr_assert_eq(fq_fabric_received(p.server.fabric), received, "nothing happened");
+    const struct fq_op read = {.type = FQ_OP_READ, .remote = remote, .region = target,
+                               .local = fq_region_base(target), .length = 100, .cookie = 9};
+    cr_assert_eq(fq_conn_post(p.c, &read, 1), 1);
+    struct pair_event event = pair_wait(&p, p.c, FQ_EVENT_COMPLETED);
+    pair_event_free(&event);
+    bool is_served_here = pair_transport(*backend) != FQ_TRANSPORT_SHM;
+    cr_assert_eq(fq_fabric_received(p.server.fabric) > received, is_served_here, "%s",
+                 pair_name(*backend));
+    fq_region_unref(memory);
+    fq_region_unref(target);
+    pair_close(&p);
+}
+
 /* A blocked poster sleeps too: room must wake it. */
 for_each_backend(flow, room_wakes_a_poster_that_sleeps)
 {

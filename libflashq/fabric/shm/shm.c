@@ -26,6 +26,7 @@
 
 #define IDLE_AFTER_US     1000 /* an active connection without traffic becomes idle */
 #define SOCKETS_EVERY_US  20   /* how often a busy poll looks at the sockets of the idle */
+#define ALL_IDLE_EVERY_US 5    /* the same where all are: what keeps the poller awake is elsewhere */
 #define SOCKET_EVENTS_MAX 64
 #define ENTRIES_PER_POLL  4096
 #define SYNCS_PER_POLL    64 /* of one connection: each costs a system call here, its peer nothing */
@@ -273,9 +274,12 @@ static void poll_sockets(struct fq_shm_fabric *fabric)
 static int shm_poll(struct fq_fabric *base)
 {
     struct fq_shm_fabric *fabric = fq_shm_fabric_of(base);
+    if (fq_list_is_empty(&base->conns)) {
+        return 0;
+    }
     int64_t now_us = fq_mono_us();
-    if (fabric->is_armed || fq_list_is_empty(&fabric->active) ||
-        now_us - fabric->sockets_seen_us >= SOCKETS_EVERY_US) {
+    int64_t every_us = fq_list_is_empty(&fabric->active) ? ALL_IDLE_EVERY_US : SOCKETS_EVERY_US;
+    if (fabric->is_armed || now_us - fabric->sockets_seen_us >= every_us) {
         fabric->is_armed = false;
         fabric->sockets_seen_us = now_us;
         poll_sockets(fabric);

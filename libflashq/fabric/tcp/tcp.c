@@ -24,6 +24,8 @@
 
 #define SOCKET_EVENTS_MAX 64
 #define LINGER_US         1000000
+#define HOT_STREAK        16 /* receipts in a row after which a connection counts as the only busy one */
+#define SOCKETS_EVERY_US  20 /* how often epoll is asked all the same */
 
 /* A socket whose connection failed here: it carries the ERROR frame away and reads on until the
  * peer closes, because a close with unread bytes would reset the connection and lose the frame. */
@@ -120,6 +122,10 @@ static void leave_lists(struct fq_tcp_conn *conn)
     fq_list_remove(&conn->link);
     fq_list_remove(&conn->ready);
     fq_list_remove(&conn->unacked);
+    struct fq_tcp_fabric *fabric = fq_tcp_fabric_of(conn->base.fabric);
+    if (fabric->hot == conn) {
+        fabric->hot = NULL;
+    }
 }
 
 int fq_tcp_fail(struct fq_tcp_conn *conn, bool tell, int code, const char *format, ...)
@@ -267,6 +273,31 @@ static void poll_ready(struct fq_tcp_fabric *fabric)
     move_all(&turn, &fabric->ready);
 }
 
+/* One system call brings what has come, and one finds that nothing has, as long as only one connection is
+ * busy. Two that take turns end the streak. Returns whether there is such a one; *ret_found: it had bytes. */
+static bool poll_hot(struct fq_tcp_fabric *fabric, bool *ret_found)
+{
+    struct fq_tcp_conn *conn = fabric->hot;
+    if (!conn || fabric->hot_streak < HOT_STREAK || conn->interest != EPOLLIN) {
+        return false;
+    }
+    uint64_t before = fabric->base.received;
+    if (fq_list_is_empty(&conn->ready) && fq_has_budget(&fabric->base)) {
+        fq_tcp_receive(conn);
+    }
+    *ret_found = fabric->base.received != before;
+    return true;
+}
+
+static void poll_sockets(struct fq_tcp_fabric *fabric)
+{
+    struct epoll_event events[SOCKET_EVENTS_MAX];
+    int count = epoll_wait(fabric->base.epoll_fd, events, SOCKET_EVENTS_MAX, 0);
+    for (int i = 0; i < count; i++) {
+        socket_event(&fabric->base, events[i].data.ptr, events[i].events);
+    }
+}
+
 static int tcp_poll(struct fq_fabric *base)
 {
     struct fq_tcp_fabric *fabric = fq_tcp_fabric_of(base);
@@ -275,15 +306,18 @@ static int tcp_poll(struct fq_fabric *base)
     }
     fabric->polls++;
     poll_ready(fabric);
-    struct epoll_event events[SOCKET_EVENTS_MAX];
-    int count = epoll_wait(base->epoll_fd, events, SOCKET_EVENTS_MAX, 0);
-    for (int i = 0; i < count; i++) {
-        socket_event(base, events[i].data.ptr, events[i].events);
+    int64_t now_us = fq_mono_us();
+    bool found = false;
+    bool is_hot = poll_hot(fabric, &found);
+    bool is_slept = fabric->is_armed && !found;
+    fabric->is_armed = false;
+    if (!is_hot || is_slept || now_us - fabric->sockets_seen_us >= SOCKETS_EVERY_US) {
+        fabric->sockets_seen_us = now_us;
+        poll_sockets(fabric);
     }
     bool is_quiet = fq_list_is_empty(&fabric->connecting) && fq_list_is_empty(&fabric->unacked) &&
                     fq_list_is_empty(&fabric->lingering);
     if (!is_quiet) {
-        int64_t now_us = fq_mono_us();
         fq_tcp_connecting_deadlines(fabric, now_us);
         sweep(fabric, now_us);
         expire_lingering(fabric, now_us);
@@ -293,7 +327,9 @@ static int tcp_poll(struct fq_fabric *base)
 
 static int tcp_arm(struct fq_fabric *base)
 {
-    return !fq_list_is_empty(&fq_tcp_fabric_of(base)->ready);
+    struct fq_tcp_fabric *fabric = fq_tcp_fabric_of(base);
+    fabric->is_armed = true;
+    return !fq_list_is_empty(&fabric->ready);
 }
 
 static void tcp_disarm(struct fq_fabric *base)

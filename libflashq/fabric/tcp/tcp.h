@@ -49,6 +49,11 @@ struct fq_tcp_fabric {
     struct fq_list lingering; /* sockets that carry a last frame away */
     int64_t sweep_us;         /* when `unacked` is looked at; INT64_MAX: never */
     uint64_t polls;
+    /* While no other connection receives, the socket of one is read without asking epoll first. */
+    struct fq_tcp_conn *hot; /* received last; NULL: none */
+    unsigned hot_streak;     /* receipts in a row of this one */
+    int64_t sockets_seen_us; /* when epoll was asked last */
+    bool is_armed;           /* since the last poll: any socket may have ended the sleep */
 };
 
 /* One stretch of an output queue: bytes of tx->bytes, or the poster's memory. */

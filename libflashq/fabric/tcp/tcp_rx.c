@@ -383,6 +383,14 @@ static bool is_direct(const struct fq_tcp_rx *rx)
            have(rx) == 0 && rx->frame.length - rx->done >= DIRECT_BYTES;
 }
 
+static void note_received(struct fq_tcp_conn *conn, size_t bytes)
+{
+    struct fq_tcp_fabric *fabric = fq_tcp_fabric_of(conn->base.fabric);
+    fabric->hot_streak = fabric->hot == conn ? fabric->hot_streak + 1 : 0;
+    fabric->hot = conn;
+    fabric->base.received += bytes;
+}
+
 /* 1: go on, 0: nothing more there now, negative: broken. */
 static int receive_some(struct fq_tcp_conn *conn)
 {
@@ -395,6 +403,7 @@ static int receive_some(struct fq_tcp_conn *conn)
     ssize_t n = target.at ? receive_direct(conn, &target, rx->frame.length - rx->done, &wanted)
                           : receive_batch(conn, &wanted);
     if (n > 0) {
+        note_received(conn, (size_t)n);
         return (size_t)n == wanted;
     }
     if (n < 0 && fq_sock_would_block(errno)) {
