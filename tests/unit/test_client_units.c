@@ -73,6 +73,7 @@ Test(config, null_is_refused_everywhere)
     flashq_client *client = NULL;
     flashq_report report;
     const flashq_message *message;
+    enum flashq_mode mode;
     flashq_config_free(NULL);
     cr_assert_eq(flashq_config_set(NULL, "acks", "all", text, sizeof text), FLASHQ_ERR_INVALID);
     cr_assert_null(flashq_config_get(NULL, "acks"));
@@ -99,6 +100,9 @@ Test(config, null_is_refused_everywhere)
     cr_assert_eq(flashq_seek_offset(NULL, "t", 0, 0, 0), FLASHQ_ERR_INVALID);
     cr_assert_eq(flashq_seek_time(NULL, "t", 0, 0, 0), FLASHQ_ERR_INVALID);
     cr_assert_eq(flashq_pause(NULL, "t", 0), FLASHQ_ERR_INVALID);
+    cr_assert_eq(flashq_set_mode(NULL, "t", 0, FLASHQ_MODE_PUSH), FLASHQ_ERR_INVALID);
+    cr_assert_eq(flashq_mode(NULL, "t", 0, NULL), FLASHQ_ERR_INVALID);
+    cr_assert_eq(flashq_mode(NULL, "t", 0, &mode), FLASHQ_ERR_INVALID);
     cr_assert_eq(flashq_position(NULL, "t", 0, NULL), FLASHQ_ERR_INVALID);
     cr_assert_eq(flashq_lag(NULL, "t", 0, NULL), FLASHQ_ERR_INVALID);
     cr_assert_eq(flashq_topic_list(NULL, 0, NULL, NULL, NULL, 0), FLASHQ_ERR_INVALID);
