@@ -54,7 +54,8 @@ struct fq_batch {
     int64_t created_us;         /* first record */
     bool is_claimed;            /* the application writes into it: it stays `filling`, where it is */
     int64_t posted_ns;
-    bool was_alone;             /* nothing else was in flight when it was posted */
+    uint64_t began_after;       /* notifies of the ring that were posted before its first record */
+    bool was_alone;             /* nothing else was in flight on the ring when it was posted */
     bool was_written;           /* on some connection */
     bool may_be_stored;         /* ... which ended before the answer */
     bool is_reported;           /* its records were reported already (acks none, or given up) */

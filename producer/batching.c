@@ -4,7 +4,7 @@
 
 bool fq_batching_sends(const struct fq_batching_question *question)
 {
-    if (question->batch_bytes == 0 || question->in_flight >= question->max_in_flight) {
+    if (question->batch_bytes == 0 || question->slot_in_flight >= question->max_in_flight) {
         return false;
     }
     if (question->is_hurried) {
@@ -13,7 +13,7 @@ bool fq_batching_sends(const struct fq_batching_question *question)
     if (question->age_us < question->linger_us) {
         return false;
     }
-    return question->is_fixed || question->in_flight == 0 ||
+    return question->is_fixed || question->in_flight == 0 || question->has_waited ||
            (question->batch_bytes >= question->wanted_bytes &&
             question->in_flight < question->wanted_in_flight);
 }

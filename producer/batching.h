@@ -5,7 +5,8 @@
  *
  * Adaptive: at once while nothing is in flight, so that a record that meets an idle broker waits for nobody. While
  * something is, as soon as the batch has the size that the estimates (estimate.h) call for, unless as many are in
- * flight as are of use.
+ * flight as are of use; and in any case when everything that went before it began has been answered, so that busy
+ * partitions do not keep back the others of their connection.
  * Fixed, for comparison: when it is full or linger_us old; with linger_us 0, whenever there is room in flight.
  */
 #ifndef FQ_PRODUCER_BATCHING_H
@@ -18,9 +19,11 @@
 struct fq_batching_question {
     size_t batch_bytes;     /* filled so far */
     size_t wanted_bytes;    /* adaptive: the size that goes while others are in flight */
-    unsigned in_flight;     /* batches on their way to this partition */
+    unsigned in_flight;     /* batches on their way on this connection, to whatever partition */
     unsigned wanted_in_flight; /* adaptive: as many as are of use */
-    unsigned max_in_flight;
+    unsigned slot_in_flight;   /* to this partition */
+    unsigned max_in_flight;    /* of those */
+    bool has_waited;        /* adaptive: what was in flight when it began has been answered */
     int64_t age_us;         /* since its first record */
     int64_t linger_us;
     bool is_fixed;

@@ -52,7 +52,6 @@ void fq_ppart_init(struct fq_ppart *ppart, struct fq_producer *producer, int32_t
     *ppart = (struct fq_ppart){.producer = producer, .index = index,
                                .producer_id = producer->producer_id, .max_in_flight = 1,
                                .block_bytes = FQ_POOL_BLOCK_MIN};
-    fq_estimate_init(&ppart->estimate);
     fq_chain_init(&ppart->active_node);
     fq_chain_init(&ppart->ring_node);
     fq_chain_init(&ppart->in_flight);
@@ -81,7 +80,9 @@ void fq_ppart_close_batch(struct fq_ppart *ppart)
         ppart->block_bytes =
             ppart->block_bytes > FQ_POOL_BLOCK_MIN ? ppart->block_bytes : FQ_POOL_BLOCK_MIN;
     }
-    ppart->produced_bytes += used;
+    if (ppart->ring) {
+        ppart->ring->produced_bytes += used;
+    }
     fq_chain_append(&ppart->waiting, &batch->node);
     ppart->filling = NULL;
 }
@@ -94,14 +95,15 @@ static bool is_fixed(const struct fq_ppart *ppart)
 void fq_ppart_plan(struct fq_ppart *ppart, int64_t now_ns)
 {
     size_t most = (size_t)ppart->producer->batch_max_bytes;
-    if (is_fixed(ppart)) {
+    struct fq_ring *ring = ppart->ring;
+    if (is_fixed(ppart) || !ring) {
         ppart->plan = (struct fq_estimate_plan){.batch_bytes = most, .close_bytes = most,
                                                 .in_flight = ppart->max_in_flight};
         return;
     }
-    fq_estimate_produced(&ppart->estimate, now_ns, ppart->produced_bytes);
-    ppart->produced_bytes = 0;
-    ppart->plan = fq_estimate_plan(&ppart->estimate, most, ppart->max_in_flight);
+    fq_estimate_produced(&ring->estimate, now_ns, ring->produced_bytes);
+    ring->produced_bytes = 0;
+    ppart->plan = fq_estimate_plan(&ring->estimate, most, ring->entries);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------- */
@@ -111,11 +113,12 @@ void fq_ppart_fini(struct fq_ppart *ppart)
     if (!ppart->ring) {
         return;
     }
+    const struct fq_estimate *path = &ppart->ring->estimate;
     fq_journal_add(&ppart->producer->engine->journal, FLASHQ_LOG_DEBUG,
-                   "%s/%d: %.0f MB/s are produced; a batch costs %.0f ns and %.3f ns a byte, "
-                   "the path takes %.0f ns",
-                   ppart->producer->topic, ppart->index, ppart->estimate.rate * 1000,
-                   ppart->estimate.batch_ns, ppart->estimate.byte_ns, ppart->estimate.latency_ns);
+                   "%s/%d: %.0f MB/s are produced for its connection; a batch costs %.0f ns and %.3f ns "
+                   "a byte, the path takes %.0f ns",
+                   ppart->producer->topic, ppart->index, path->rate * 1000, path->batch_ns,
+                   path->byte_ns, path->latency_ns);
     bool has_slot = ppart->state == FQ_PPART_OPEN || ppart->state == FQ_PPART_DRAINING;
     if (has_slot && ppart->in_flight_count == 0) {
         fq_slot_close(ppart);
@@ -187,11 +190,16 @@ void fq_ppart_die(struct fq_ppart *ppart, int code)
 /* Whether the batch would go now if it were closed. One that can never go does not wait for room: it is to fail. */
 static bool has_room(const struct fq_ppart *ppart, const struct fq_batch *batch)
 {
-    const struct fq_ring *ring = ppart->ring;
+    struct fq_ring *ring = ppart->ring;
     size_t bytes = batch->builder.used;
-    return fq_ring_has_notify(ring) &&
-           (ppart->producer->is_direct || batch->home == ring || bytes > ring->window_bytes ||
-            ring->written - ring->consumed + bytes <= ring->window_bytes);
+    bool is_elsewhere = ppart->producer->is_direct || batch->home == ring || bytes > ring->window_bytes;
+    return is_elsewhere ? fq_ring_has_notify(ring) : fq_ring_could_have_room(ring, bytes);
+}
+
+/* Adaptive: whatever its size. */
+static bool may_go_small(const struct fq_ppart *ppart)
+{
+    return fq_ring_in_flight(ppart->ring) == 0 || ppart->ring->acked >= ppart->filling->began_after;
 }
 
 /* The next batch to send, or NULL: the first that waits, else the one being filled if it should go. */
@@ -203,8 +211,9 @@ static struct fq_batch *next_batch(struct fq_ppart *ppart, int64_t now_us)
     if (fq_chain_is_empty(&ppart->waiting) && may_close && has_room(ppart, batch)) {
         struct fq_batching_question question = {
             .batch_bytes = batch->builder.used, .wanted_bytes = ppart->plan.batch_bytes,
-            .in_flight = ppart->in_flight_count, .wanted_in_flight = ppart->plan.in_flight,
-            .max_in_flight = ppart->max_in_flight, .age_us = now_us - batch->created_us,
+            .in_flight = fq_ring_in_flight(ppart->ring), .wanted_in_flight = ppart->plan.in_flight,
+            .slot_in_flight = ppart->in_flight_count, .max_in_flight = ppart->max_in_flight,
+            .has_waited = ppart->ring->acked >= batch->began_after, .age_us = now_us - batch->created_us,
             .linger_us = producer->engine->config.linger_us, .is_fixed = is_fixed(ppart),
             .is_hurried = batch->id <= producer->hurry_to_id || producer->starved > 0 ||
                           !fq_chain_is_empty(&batch->syncs)};
@@ -273,7 +282,7 @@ static void post(struct fq_ppart *ppart, struct fq_batch *batch, const struct fq
     struct fq_producer *producer = ppart->producer;
     fq_chain_remove(&batch->node);
     fq_chain_append(&ppart->in_flight, &batch->node);
-    batch->was_alone = ppart->in_flight_count == 0;
+    batch->was_alone = fq_ring_in_flight(ppart->ring) == 0;
     batch->posted_ns = fq_mono_ns();
     ppart->in_flight_count++;
     ppart->notifies_posted++;
@@ -383,12 +392,20 @@ int64_t fq_ppart_next_deadline_us(const struct fq_ppart *ppart)
         return ppart->ring->retry_us;
     }
     if (ppart->state == FQ_PPART_OPEN && ppart->filling && !ppart->filling->is_claimed &&
-        fq_chain_is_empty(&ppart->waiting) &&
-        ppart->in_flight_count < (is_fixed(ppart) ? ppart->max_in_flight : 1) &&
+        fq_chain_is_empty(&ppart->waiting) && ppart->in_flight_count < ppart->max_in_flight &&
+        (is_fixed(ppart) || may_go_small(ppart)) &&
         has_room(ppart, ppart->filling)) { /* without, an acknowledgement or the end of a claim brings it on */
         return ppart->filling->created_us + ppart->producer->engine->config.linger_us;
     }
     return INT64_MAX;
+}
+
+/* They count on one ring, from when it was opened. */
+static void forget_notifies(struct fq_ppart *ppart)
+{
+    if (ppart->filling) {
+        ppart->filling->began_after = 0;
+    }
 }
 
 void fq_ppart_reroute(struct fq_ppart *ppart, struct fq_link *link)
@@ -409,6 +426,7 @@ void fq_ppart_reroute(struct fq_ppart *ppart, struct fq_link *link)
         fq_ring_leave(ppart->ring, &ppart->ring_node);
     }
     ppart->ring = ring;
+    forget_notifies(ppart);
     fq_ring_join(ring, &ppart->ring_node);
     if (ppart->state == FQ_PPART_UNROUTED) {
         fq_ppart_set_state(ppart, FQ_PPART_RING);
@@ -500,7 +518,7 @@ bool fq_ppart_acked(struct fq_ppart *ppart, const struct fq_ack_entry *entry)
     fq_chain_remove(&batch->node);
     ppart->in_flight_count--;
     ppart->notifies_acked++;
-    fq_estimate_answered(&ppart->estimate, ppart->ring->looked_ns, batch->posted_ns, batch->length,
+    fq_estimate_answered(&ppart->ring->estimate, ppart->ring->looked_ns, batch->posted_ns, batch->length,
                          batch->was_alone);
     if (entry->status == 0) {
         fq_producer_batch_done(ppart->producer, batch, 0, FLASHQ_PERSISTED_YES, entry->base_offset,
@@ -625,6 +643,7 @@ void fq_ppart_ring_down(struct fq_ring *ring, int code, const char *text)
         }
         fq_direct_end(&ppart->direct);
         ppart->producer->stats.reconnects++;
+        forget_notifies(ppart);
         bool was_draining = ppart->state == FQ_PPART_DRAINING;
         take_back(ppart);
         fq_chain_splice_front(&ppart->waiting, &ppart->refused);

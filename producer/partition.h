@@ -67,9 +67,7 @@ struct fq_ppart {
     struct fq_chain waiting;      /* closed, not written (or to be written again) */
     struct fq_batch *filling;     /* takes records */
     size_t block_bytes;           /* for the next batch */
-    struct fq_estimate estimate;
-    struct fq_estimate_plan plan; /* made with each batch */
-    size_t produced_bytes;        /* of batches closed since the estimate was told */
+    struct fq_estimate_plan plan; /* made with each batch, from what the ring knows of its path */
 };
 
 void fq_ppart_init(struct fq_ppart *ppart, struct fq_producer *producer, int32_t index);

@@ -13,8 +13,12 @@ static struct fq_ppart *sticky(struct fq_producer *producer)
     if (!ppart->filling && !producer->sticky_is_new && producer->pparts_count > 1) {
         uint64_t others = (uint64_t)producer->pparts_count - 1;
         int32_t step = 1 + (int32_t)fq_prng_below(&producer->engine->prng, others);
+        size_t block_bytes = ppart->block_bytes;
         producer->sticky = (int32_t)(((int64_t)producer->sticky + step) % producer->pparts_count);
         ppart = &producer->pparts[producer->sticky];
+        if (ppart->block_bytes < block_bytes) {
+            ppart->block_bytes = block_bytes; /* how large batches get depends on the records, not on whom they go to */
+        }
     }
     producer->sticky_is_new = false;
     return ppart;

@@ -123,7 +123,11 @@ static bool step(struct fq_member *member, int64_t now_us)
         if (ppart->ring) {
             has_worked |= fq_ring_take_acks(ppart->ring);
         }
-        has_worked |= fq_ppart_pump(ppart, now_us);
+        if (fq_ppart_pump(ppart, now_us)) {
+            has_worked = true;
+            fq_chain_remove(at); /* the others come first the next time */
+            fq_chain_append(&producer->active, at);
+        }
     }
     for (struct fq_chain *at = producer->active.next, *next; at != &producer->active; at = next) {
         next = at->next;

@@ -189,6 +189,14 @@ bool fq_ring_has_room(struct fq_ring *ring, size_t length)
             (take_consumed(ring, fq_region_base(ring->ack_region)) && fits(ring, length)));
 }
 
+bool fq_ring_could_have_room(struct fq_ring *ring, size_t length)
+{
+    return fq_ring_has_notify(ring) &&
+           (ring->written - ring->consumed + length <= ring->window_bytes ||
+            (take_consumed(ring, fq_region_base(ring->ack_region)) &&
+             ring->written - ring->consumed + length <= ring->window_bytes));
+}
+
 static void go_on_posting(struct fq_ring *ring)
 {
     struct fq_batch *batch = ring->posting;
@@ -367,6 +375,7 @@ int fq_ring_of(struct fq_link *link, struct fq_ring **ret)
     ring->user.ops = &ring_ops;
     fq_chain_init(&ring->pparts);
     fq_chain_init(&ring->held);
+    fq_estimate_init(&ring->estimate);
     fq_link_add_user(link, &ring->user);
     *ret = ring;
     return 0;

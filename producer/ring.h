@@ -19,6 +19,7 @@
 #include "client/link.h"
 #include "producer/batch.h"
 #include "producer/direct.h"
+#include "producer/estimate.h"
 
 enum fq_ring_state { FQ_RING_CLOSED, FQ_RING_OPENING, FQ_RING_OPEN };
 
@@ -34,6 +35,8 @@ struct fq_ring {
     uint32_t entries;
     uint64_t posted, acked;        /* notifies */
     int64_t looked_ns;             /* when the acks that are being handed out were found */
+    struct fq_estimate estimate;   /* of the path, and of what all partitions together produce for it */
+    size_t produced_bytes;         /* of batches closed since the estimate was told */
 
     struct fq_remote *window;
     uint64_t window_bytes;
@@ -61,6 +64,13 @@ void fq_ring_leave(struct fq_ring *ring, struct fq_chain *ppart_node);
 
 /* Whether a batch of `length` can be posted now. */
 bool fq_ring_has_room(struct fq_ring *ring, size_t length);
+/* The same, if batches that lie there and were consumed made way (inring.h). */
+bool fq_ring_could_have_room(struct fq_ring *ring, size_t length);
+/* Batches posted and not answered. */
+static inline unsigned fq_ring_in_flight(const struct fq_ring *ring)
+{
+    return (unsigned)(ring->posted - ring->acked);
+}
 /* Writes a batch and its notify. There must be room. */
 void fq_ring_post(struct fq_ring *ring, uint32_t slot, struct fq_batch *batch);
 /* The same outside the ring's own window: whether there is a notify for it; at a place of a direct slot; what the

@@ -24,6 +24,7 @@
 #define HEADERS_ON_STACK 16
 #define SENT_FIRST 64 /* of what is kept of records, in a new batch */
 #define PUMP_EVERY_RECORDS 32
+#define PUMP_OTHERS 4
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
@@ -193,6 +194,7 @@ static int begin_batch(struct fq_ppart *ppart, size_t record_bytes, bool is_clai
     size_t most = (size_t)producer->batch_max_bytes > least ? (size_t)producer->batch_max_bytes : least;
     batch->id = ++producer->last_batch_id;
     batch->created_us = now_ns / 1000;
+    batch->began_after = ppart->ring ? ppart->ring->posted : 0;
     fq_batch_builder_init(&batch->builder, batch->block.data,
                           batch->block.bytes < most ? batch->block.bytes : most);
     fq_chain_append(&producer->outstanding, &batch->order);
@@ -333,14 +335,27 @@ static int64_t pump_time_us(const struct fq_ppart *ppart)
     return is_exact ? fq_mono_us() : engine->now_us;
 }
 
+/* Acknowledgements may bring on the batches of other partitions: some get their turn, the next time others. */
+static void pump_some(struct fq_producer *producer)
+{
+    struct fq_chain *active = &producer->active;
+    for (int i = 0; i < PUMP_OTHERS && active->next->next != active; i++) {
+        struct fq_chain *first = active->next;
+        fq_chain_remove(first);
+        fq_chain_append(active, first);
+        (void)fq_ppart_pump(fq_chain_item(first, struct fq_ppart, active_node), producer->engine->now_us);
+    }
+}
+
 /* Sends what is due. Everything else of the client gets its turn once in so many records, and once in a
  * millisecond at least while records come. */
 void fq_producer_after_append(struct fq_producer *producer, struct fq_ppart *ppart, int64_t now_ms)
 {
-    if (ppart->ring) {
-        (void)fq_ring_take_acks(ppart->ring);
-    }
+    bool has_news = ppart->ring && fq_ring_take_acks(ppart->ring);
     (void)fq_ppart_pump(ppart, pump_time_us(ppart));
+    if (has_news) {
+        pump_some(producer);
+    }
     if (++producer->sends_since_drive >= DRIVE_EVERY_SENDS || now_ms != producer->driven_ms) {
         producer->sends_since_drive = 0;
         producer->driven_ms = now_ms;

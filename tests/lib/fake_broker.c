@@ -22,7 +22,8 @@ struct side {
     struct fq_window *views_window, *window_window;
     struct fq_remote *acks;
     uint32_t entries;
-    uint64_t consumed, tail;
+    uint64_t consumed, told, tail; /* told: the client knows */
+    int owes_room;
     int64_t offset;
     uint32_t notify;
 };
@@ -82,7 +83,8 @@ static void answer_ring(struct side *s, const struct fq_msg *msg)
          "window");
     uint32_t most = (uint32_t)atomic_load(&s->f->entries_most);
     answer.entries = s->entries = most != 0 && most < open.entries ? most : open.entries;
-    s->consumed = s->tail = 0;
+    s->consumed = s->told = s->tail = 0;
+    s->owes_room = 0;
     send_answer(s, out, fq_encode_ring_open_answer(out, sizeof out, msg->correlation, &answer));
 }
 
@@ -176,9 +178,26 @@ static void on_notify(struct side *s, uint32_t imm)
     case FAKE_POSITIVE_STATUS: entry.status = 3; break;
     case FAKE_NEGATIVE_OFFSET: entry.base_offset = -5; break;
     case FAKE_OFFLINE: entry.status = FLASHQ_ERR_OFFLINE; break;
+    case FAKE_ROOM_APART:
+        head.consumed = s->told;
+        s->owes_room = 1;
+        break;
     case FAKE_GARBAGE_MESSAGE: (void)fq_conn_send(s->conn, "nonsense", 8); return;
     }
+    s->told = head.consumed;
     write_acks(s, &entry, &head);
+}
+
+/* The head alone. */
+static void tell_room(struct side *s)
+{
+    uint8_t *memory = fq_region_base(s->source);
+    struct fq_ack_head head = {.tail = s->tail, .consumed = s->consumed};
+    s->owes_room = 0;
+    memcpy(memory + 64, &head, sizeof head);
+    struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .remote = s->acks, .region = s->source,
+                       .local = memory + 64, .length = sizeof head, .imm = FQ_ACK_NOTIFY_IMM};
+    (void)fq_conn_post(s->conn, &op, 1);
 }
 
 static void drop(struct side *s)
@@ -224,6 +243,9 @@ static void step(struct side *s)
     }
     if (s->conn && atomic_exchange(&s->f->is_cut, 0)) {
         drop(s);
+    }
+    if (s->conn && s->owes_room && atomic_load(&s->f->lie) == FAKE_HONEST) {
+        tell_room(s);
     }
     if (s->conn && s->f->direct.is_on) {
         fake_direct_step(&s->f->direct, s->conn);

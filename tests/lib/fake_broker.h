@@ -25,6 +25,7 @@ enum fake_lie {
     FAKE_GARBAGE_MESSAGE,  /* bytes that are no message */
     FAKE_GARBAGE_ANSWERS,  /* every answer cut short by one byte */
     FAKE_OFFLINE,          /* no lie: every batch is refused as OFFLINE */
+    FAKE_ROOM_APART,       /* no lie: acknowledges, but tells of room only when it is honest again */
     FAKE_LIES_COUNT
 };
 

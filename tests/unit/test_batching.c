@@ -34,10 +34,18 @@ Test(batching, sends_at_once_when_nothing_is_in_flight_and_gathers_otherwise)
         /* hurried */
         {{.batch_bytes = 100, .max_in_flight = 32, .linger_us = 20, .is_hurried = true}, true},
         {{.batch_bytes = 100, .in_flight = 5, .max_in_flight = 32, .is_hurried = true}, true},
-        {{.batch_bytes = 100, .in_flight = 32, .max_in_flight = 32, .is_hurried = true}, false},
+        {{.batch_bytes = 100, .slot_in_flight = 32, .max_in_flight = 32, .is_hurried = true}, false},
+        {{.batch_bytes = 100, .in_flight = 99, .max_in_flight = 32, .is_hurried = true}, true},
+        /* other partitions keep the connection busy */
+        {{1, .wanted_bytes = 101, .in_flight = 90, .wanted_in_flight = 4, .max_in_flight = 32}, false},
+        {{1, .wanted_bytes = 101, .in_flight = 90, .wanted_in_flight = 4, .max_in_flight = 32,
+          .has_waited = true}, true},
+        {{1, .wanted_bytes = 101, .in_flight = 90, .wanted_in_flight = 4, .slot_in_flight = 32,
+          .max_in_flight = 32, .has_waited = true}, false},
         /* fixed */
-        {{.batch_bytes = 100, .in_flight = 31, .max_in_flight = 32, .is_fixed = true}, true},
-        {{.batch_bytes = 100, .in_flight = 32, .max_in_flight = 32, .is_fixed = true}, false},
+        {{.batch_bytes = 100, .in_flight = 31, .slot_in_flight = 31, .max_in_flight = 32, .is_fixed = true},
+         true},
+        {{.batch_bytes = 100, .slot_in_flight = 32, .max_in_flight = 32, .is_fixed = true}, false},
         {{100, .max_in_flight = 32, .age_us = 99, .linger_us = 100, .is_fixed = true}, false},
         {{100, .in_flight = 9, .max_in_flight = 32, .age_us = 100, .linger_us = 100, .is_fixed = true},
          true}};
@@ -254,7 +262,7 @@ static void sim_pump(struct sim *sim)
             struct fq_batching_question question = {
                 .batch_bytes = sim->filling.bytes, .wanted_bytes = sim->plan.batch_bytes,
                 .in_flight = sim->flying_count, .wanted_in_flight = sim->plan.in_flight,
-                .max_in_flight = IN_FLIGHT_MAX};
+                .slot_in_flight = sim->flying_count, .max_in_flight = IN_FLIGHT_MAX};
             if (fq_batching_sends(&question)) {
                 sim_close_batch(sim);
             }

@@ -158,6 +158,48 @@ Test(flow, a_small_ring_of_acknowledgements_bounds_what_is_in_flight, .timeout =
     }
 }
 
+/* Everything is answered, but the ring looks full: room is told later, by itself. What waits for it goes then,
+ * whether or not anybody sends, waits or flushes meanwhile. */
+static void room_comes_alone(const char *batching, int how)
+{
+    enum { FULL = 10, BYTES = 100000 }; /* of 1 MiB */
+    struct fake_broker f;
+    const char *pairs[] = {"message.max.bytes", "512KiB", "batch.max.bytes", "256KiB", "batching", batching,
+                           "linger.ms", "0", NULL};
+    fake_broker_begin(&f, FAKE_ROOM_APART);
+    flashq_client *client = fake_client(&f, pairs);
+    flashq_producer *producer = open_producer(client);
+    for (int i = 0; i < FULL; i++) {
+        cr_assert_eq(send_bytes(producer, 0, BYTES, 10000), 0, "%s", last_error(producer));
+        cr_assert_eq(flashq_flush(producer, 10000), 0, "%d: %s", i, last_error(producer));
+    }
+    cr_assert_eq(send_bytes(producer, 0, BYTES, 10000), 0, "%s", last_error(producer));
+    cr_assert_eq(flashq_flush(producer, 50), FLASHQ_ERR_TIMED_OUT, "%d records fill the ring", FULL);
+    cr_assert_eq(atomic_load(&f.notifies), FULL);
+    atomic_store(&f.lie, FAKE_HONEST);
+    if (how == 0) {
+        cr_assert_eq(flashq_flush(producer, 10000), 0, "%s", last_error(producer));
+    }
+    for (int i = 0; how == 1 && i < 5000 && stats_of(producer).records_acked < FULL + 1; i++) {
+        (void)usleep(2000);
+    }
+    for (int i = 0; how == 2 && i < 5000 && atomic_load(&f.notifies) < FULL + 1; i++) {
+        (void)usleep(2000); /* nobody calls */
+    }
+    cr_assert_eq(atomic_load(&f.notifies), FULL + 1, "%s, %d: the last one never went", batching, how);
+    cr_assert_eq(flashq_flush(producer, 10000), 0, "%s", last_error(producer));
+    cr_assert_eq(flashq_client_close(client, 1000), 0);
+    fake_broker_end(&f);
+}
+
+Test(flow, room_that_is_told_apart_from_acknowledgements_brings_on_what_waits, .timeout = 120)
+{
+    for (int how = 0; how < 3; how++) {
+        room_comes_alone("adaptive", how);
+        room_comes_alone("fixed", how);
+    }
+}
+
 Test(flow, a_send_that_waits_ends_when_its_producer_is_closed, .timeout = 30)
 {
     struct fake_broker f;
