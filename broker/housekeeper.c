@@ -16,6 +16,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/log.h"
 #include "fabric/fabric.h"
 #include "timeindex/timeindex.h"
@@ -478,6 +479,7 @@ static void sleep_until_work(struct fq_housekeeper *hk)
 void *fq_housekeeper_run(void *context)
 {
     struct fq_housekeeper *hk = context;
+    fq_background_begin(); /* also on the core of a shard it keeps no batch waiting */
     for (;;) {
         /* Read first: what was sent before stop is then seen by the step. */
         bool is_stopping = atomic_load_explicit(&hk->stop, memory_order_acquire) != 0;

@@ -17,7 +17,10 @@
 #define RATE_SHARE     20u /* of a second's files, kept ready */
 #define WANT_MAX       8u
 #define WANT_BYTES_MAX (UINT64_C(256) << 20) /* of one size, beyond two of them */
-#define SURPLUS        2u /* files of a size beyond what is wanted, while it is in use */
+#define SURPLUS        2u /* files of a size beyond what is wanted, while it is in use: at least */
+#define SURPLUS_BYTES                                                                              \
+    (UINT64_C(64) << 20) /* or as many as these are: what a log holds varies by a few */
+#define SURPLUS_MAX 8u
 
 static struct fq_pool_demand *demand_of(struct fq_pool *pool, uint64_t bytes)
 {
@@ -72,7 +75,9 @@ uint64_t fq_pool_kept_most(struct fq_store *store, uint64_t bytes)
 {
     const struct fq_pool_demand *d = demand_of(&store->pool, bytes);
     bool is_in_use = d->rate > 0 || d->promised > 0;
-    return fq_pool_wanted(store, bytes) + (is_in_use ? SURPLUS : 0);
+    uint64_t surplus = SURPLUS_BYTES / bytes;
+    surplus = surplus < SURPLUS ? SURPLUS : surplus > SURPLUS_MAX ? SURPLUS_MAX : surplus;
+    return fq_pool_wanted(store, bytes) + (is_in_use ? surplus : 0);
 }
 
 bool fq_pool_is_quiet(struct fq_store *store, uint64_t bytes)
