@@ -212,36 +212,133 @@ struct walk {
     int64_t least, greatest; /* timestamps */
 };
 
+/* What nearly all records look like: no headers, lengths and timestamp delta of at most two bytes,
+ * key below 64 bytes. Read without a call and with one compare for the offset delta: a number has
+ * one canonical form. */
+#define PLAIN_ROOM      16u /* bytes that may be looked at without asking further */
+#define PLAIN_DELTA_MAX 8192
+
+/* The offset delta that comes next, as it is written. */
+struct expected {
+    uint32_t bytes, mask;
+    unsigned length;
+};
+
+static inline struct expected expect(uint32_t delta)
+{
+    uint32_t v = 2 * delta; /* zigzag of what is not negative; below 2^21 */
+    if (v < 1u << 7) {
+        return (struct expected){v, 0xff, 1};
+    }
+    if (v < 1u << 14) {
+        return (struct expected){(v & 0x7f) | 0x80 | (v >> 7) << 8, 0xffff, 2};
+    }
+    return (struct expected){(v & 0x7f) | 0x80 | ((v >> 7 & 0x7f) | 0x80) << 8 | (v >> 14) << 16,
+                             0xffffff, 3};
+}
+_Static_assert(FQ_LIMIT_BATCH_RECORDS <= 1u << 20, "three bytes are enough for any offset delta");
+
+/* One or two bytes at `at`, both readable, as they are (zigzag); how many, or 0: neither. */
+static inline unsigned short_varint(const uint8_t *at, uint32_t *ret)
+{
+    uint32_t low = at[0], high = at[1];
+    if (low < 0x80) {
+        *ret = low;
+        return 1;
+    }
+    *ret = (low & 0x7f) | high << 7;
+    return high - 1 < 0x7f ? 2 : 0;
+}
+
+/* How long the record at `at` is with its length; 0: it may be good or bad, but it is not plain. */
+static inline size_t plain_record(const uint8_t *at, size_t left, uint32_t index,
+                                  int64_t *ret_delta)
+{
+    uint32_t length, delta, value;
+    unsigned n;
+    if (left < PLAIN_ROOM || (n = short_varint(at, &length)) == 0 || (length & 1) != 0 ||
+        length / 2 > left - n || at[n] != 0) {
+        return 0;
+    }
+    size_t end = n + length / 2, pos = n + 1;
+    n = short_varint(at + pos, &delta); /* at most at byte 3 */
+    pos += n;
+    const struct expected expected = expect(index);
+    if (n == 0 ||
+        ((fq_load_le32(at + pos) ^ expected.bytes) & expected.mask) != 0) { /* at most at 5 */
+        return 0;
+    }
+    pos += expected.length;
+    uint32_t key = at[pos++]; /* at most at 9 */
+    if (key != 1) {
+        if ((key & 0x81) != 0) {
+            return 0;
+        }
+        pos += key / 2;
+    }
+    if (pos + 2 > end) {
+        return 0;
+    }
+    n = short_varint(at + pos, &value);
+    if (n == 0 || (value != 1 && (value & 1) != 0)) {
+        return 0;
+    }
+    pos += n + value / 2; /* null, which is 1, has none */
+    if (pos + 1 != end || at[pos] != 0) {
+        return 0;
+    }
+    *ret_delta = fq_unzigzag(delta);
+    return end;
+}
+
+static int careful_record(const struct fq_batch_header *header, const uint8_t **at,
+                          const uint8_t *end, int32_t index, int64_t *ret_delta, struct fq_err *err)
+{
+    struct parsed parsed;
+    int64_t timestamp;
+    if (!record_parse(at, end, &parsed)) {
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "record %d of the batch is malformed",
+                          (int)index);
+    }
+    if (parsed.offset_delta != index) {
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "record %d of the batch has offset delta %d",
+                          (int)index, (int)parsed.offset_delta);
+    }
+    if (__builtin_add_overflow(header->base_timestamp, parsed.timestamp_delta, &timestamp) ||
+        (index == 0 && parsed.timestamp_delta != 0)) {
+        return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
+                          "record %d of the batch has timestamp delta %lld", (int)index,
+                          (long long)parsed.timestamp_delta);
+    }
+    *ret_delta = parsed.timestamp_delta;
+    return 0;
+}
+
 static int walk_records(const struct fq_batch_header *header, const uint8_t *at, const uint8_t *end,
                         struct walk *ret, struct fq_err *err)
 {
-    struct walk walk = {.least = INT64_MAX, .greatest = INT64_MIN};
+    int64_t least = INT64_MAX, greatest = INT64_MIN; /* deltas: none of them passes 64 bits */
+    bool may_be_plain = header->base_timestamp >= INT64_MIN + PLAIN_DELTA_MAX &&
+                        header->base_timestamp <= INT64_MAX - PLAIN_DELTA_MAX;
     for (int32_t i = 0; i < header->records_count; i++) {
-        struct parsed parsed;
-        int64_t timestamp;
-        if (!record_parse(&at, end, &parsed)) {
-            return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "record %d of the batch is malformed",
-                              (int)i);
+        int64_t delta = 0;
+        size_t bytes = may_be_plain ? plain_record(at, (size_t)(end - at), (uint32_t)i, &delta) : 0;
+        at += bytes;
+        if (bytes == 0 || (i == 0 && delta != 0)) {
+            at -= bytes;
+            int rc = careful_record(header, &at, end, i, &delta, err);
+            if (rc != 0) {
+                return rc;
+            }
         }
-        if (parsed.offset_delta != i) {
-            return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
-                              "record %d of the batch has offset delta %d", (int)i,
-                              (int)parsed.offset_delta);
-        }
-        if (__builtin_add_overflow(header->base_timestamp, parsed.timestamp_delta, &timestamp) ||
-            (i == 0 && parsed.timestamp_delta != 0)) {
-            return fq_err_set(err, FLASHQ_ERR_PROTOCOL,
-                              "record %d of the batch has timestamp delta %lld", (int)i,
-                              (long long)parsed.timestamp_delta);
-        }
-        walk.least = timestamp < walk.least ? timestamp : walk.least;
-        walk.greatest = timestamp > walk.greatest ? timestamp : walk.greatest;
+        least = delta < least ? delta : least;
+        greatest = delta > greatest ? delta : greatest;
     }
     if (at != end) {
         return fq_err_set(err, FLASHQ_ERR_PROTOCOL, "%zu bytes follow the batch's last record",
                           (size_t)(end - at));
     }
-    *ret = walk;
+    *ret = (struct walk){header->base_timestamp + least, header->base_timestamp + greatest};
     return 0;
 }
 
