@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "storage/log_impl.h"
 
+#define LINE_BYTES 64u
 #define ROUND_BYTES 4096u
 #define TOUCH_AHEAD (4u << 20) /* one more fence each time so much has been appended */
 
@@ -220,6 +221,7 @@ static int settle(struct fq_log *log)
         return fq_log_publish(log);
     }
     const struct fq_persist_ops *ops = log->persist->ops;
+    fq_log_end_data(log);
     int r = fq_log_durable_end(log) < log->end ? fq_segfile_sync(last->file, "closing") : 0;
     /* On disks not synced: were it lost, recovery would find the same end by walking. */
     r = r < 0 ? r : fq_segment_store_tail(last, last->data_bytes, log->end);
@@ -460,6 +462,9 @@ int fq_log_stream(struct fq_log *log, uint64_t at, void *copy, const void *src, 
 {
     struct fq_segment *last = fq_log_last(log);
     assert(at <= log->reserved_bytes && length <= log->reserved_bytes - at);
+    if (at > FQ_BATCH_HEADER_BYTES) { /* the line between two pieces */
+        (void)log->persist->ops->write_back(&last->file->pf, FQ_SEG_DATA + last->data_bytes + at - 1, 1);
+    }
     int r = log->persist->ops->stream(&last->file->pf, FQ_SEG_DATA + last->data_bytes + at, copy,
                                       src, (size_t)length, inout_crc);
     return r < 0 ? fq_log_fail(log, r, "writing a batch") : 0;
@@ -500,14 +505,26 @@ void fq_log_abort_batch(struct fq_log *log)
 }
 
 /* Memory: what follows the last batch must not look like one that goes on, nor like more of a
- * record (walk.c), whatever an earlier life left there; the next batch overwrites it. */
-static void end_data(const struct fq_log *log, struct fq_segment *last)
+ * record (walk.c), whatever an earlier life left there; the next batch overwrites it. And the last
+ * line of the batch, which streaming left to this, is written back. Once per round, before its
+ * first fence: a line that is stored to while it is being written back costs more than all others. */
+void fq_log_end_data(struct fq_log *log)
 {
     static const uint8_t nothing[FQ_BATCH_HEADER_BYTES];
+    struct fq_segment *last = fq_log_last(log);
+    const struct fq_persist_ops *ops = log->persist->ops;
+    if (!log->is_end_due) {
+        return;
+    }
+    log->is_end_due = false;
     uint64_t room = fq_segment_capacity(last) - last->data_bytes;
-    if (!log->persist->ops->needs_sync && last->has_former) {
-        (void)log->persist->ops->write(&last->file->pf, FQ_SEG_DATA + last->data_bytes, nothing,
-                                       room < sizeof nothing ? (size_t)room : sizeof nothing);
+    if (last->has_former && room > 0) {
+        (void)ops->write(&last->file->pf, FQ_SEG_DATA + last->data_bytes, nothing,
+                         room < sizeof nothing ? (size_t)room : sizeof nothing);
+    }
+    bool is_covered = last->has_former && room > 0 && (last->data_bytes % LINE_BYTES) != 0;
+    if (!is_covered && ops->write_back) {
+        (void)ops->write_back(&last->file->pf, FQ_SEG_DATA + last->data_bytes - 1, 1);
     }
 }
 
@@ -532,7 +549,7 @@ int fq_log_commit_batch(struct fq_log *log, const struct fq_batch_header *header
         *ret_place = (struct fq_log_place){last, last->data_bytes, header->base_offset};
     }
     last->data_bytes += log->reserved_bytes;
-    end_data(log, last);
+    log->is_end_due = !log->persist->ops->needs_sync;
     log->bytes += log->reserved_bytes;
     log->end += header->last_offset_delta + 1;
     last->end_offset = log->end;
@@ -578,6 +595,7 @@ int fq_log_publish(struct fq_log *log)
             fq_store_flush_file(log->store, last->file);
         }
     } else {
+        fq_log_end_data(log);
         log->persist->ops->drain(
             log->persist); /* batches are durable before any tail covers them */
         r = fq_segment_store_tail(last, last->data_bytes, log->end);

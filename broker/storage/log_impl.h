@@ -33,6 +33,7 @@ struct fq_log {
     uint64_t bytes;          /* data in all segments */
     uint64_t reserved_bytes; /* of the running reservation; 0: none */
     bool is_ask_due;         /* the next segment has not been asked for yet */
+    bool is_end_due;         /* memory: fq_log_end_data, before what was committed is fenced */
     bool is_lent;            /* a peer may store above the end of the open segment */
     bool is_next_lent;       /* and in the next one, which is FREE on the medium */
 
@@ -54,6 +55,7 @@ void fq_log_bind(struct fq_log *log, struct fq_segment *segment);
  * otherwise), the roll into it, and whether the open one takes a batch of that length. */
 int fq_log_take_next(struct fq_log *log, uint64_t length, struct fq_err *err);
 int fq_log_roll(struct fq_log *log, uint64_t length, struct fq_err *err);
+void fq_log_end_data(struct fq_log *log);
 bool fq_log_fits(const struct fq_log *log, const struct fq_segment *last, uint64_t length);
 int fq_log_refuse_offline(struct fq_log *log, struct fq_err *err);
 /* Takes the log offline for good and returns `code`. */

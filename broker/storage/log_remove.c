@@ -262,6 +262,7 @@ int fq_log_truncate(struct fq_log *log, int64_t offset, struct fq_err *err)
         return fq_err_set(err, FLASHQ_ERR_TRIMMED, "offset %lld is below the log start, %lld",
                           (long long)offset, (long long)log->start);
     }
+    fq_log_end_data(log);
     size_t keep = segment_holding(log, offset) + 1;
     while (r == 0 && log->segments_count > keep) {
         r = drop_last_segment(log);

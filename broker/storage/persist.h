@@ -65,9 +65,14 @@ struct fq_persist_ops {
      * durable what was written on either kind. */
     int (*write)(struct fq_pfile *f, uint64_t pos, const void *src, size_t len);
     int (*word)(struct fq_pfile *f, uint64_t pos, uint64_t value);
+    /* Two words of one cache line, stored in this order; what is durable of the line is never the
+     * second without the first. NULL: word, twice, will do. */
+    int (*words)(struct fq_pfile *f, const uint64_t pos[2], const uint64_t values[2]);
     /* As write, out of memory that somebody else may be storing to: each byte of `src` is loaded
-     * once, checksummed, stored at `copy`, which the caller looks at instead, and written. NULL
-     * where needs_sync. */
+     * once, checksummed, stored at `copy`, which the caller looks at instead, and written. What it
+     * shares a cache line of the medium with (at its beginning, at its end) is the caller's to write
+     * too, or to write back, before drain: until then those ends are only stored. NULL where
+     * needs_sync. */
     int (*stream)(struct fq_pfile *f, uint64_t pos, void *copy, const void *src, size_t len,
                   uint32_t *inout_crc);
     /* Bytes [pos, pos+len) of the mapping were stored by somebody else (a peer, by way of a

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -147,6 +148,16 @@ static int pmem_write(struct fq_pfile *f, uint64_t pos, const void *src, size_t 
     return 0;
 }
 
+/* A line is written back once, by whoever stores to it last: a store to a line that is on its way waits until it is
+ * there. */
+static uint32_t stream_end(struct fq_pfile *f, uint64_t pos, uint8_t *copy, const uint8_t *src,
+                           size_t len, uint32_t crc)
+{
+    crc = fq_crc32c_copy(crc, copy, src, len);
+    memcpy(writable(f, pos), copy, len);
+    return crc;
+}
+
 /* For what is too short for whole lines, and where the CPU cannot do it in one go: the block that
  * was copied is still in the first-level cache. */
 static uint32_t stream_blocks(struct fq_pfile *f, uint64_t pos, uint8_t *copy, const uint8_t *src,
@@ -169,15 +180,16 @@ static int pmem_stream(struct fq_pfile *f, uint64_t pos, void *copy, const void 
     uint8_t *to = copy;
     const uint8_t *from = src;
     size_t head = (size_t)(-(uintptr_t)writable(f, pos) % LINE_BYTES);
-    if (len < STREAM_BYTES_MIN || !fq_crc32c_can_stream()) {
-        *inout_crc = stream_blocks(f, pos, to, from, len, *inout_crc);
-        return 0;
-    }
+    head = head < len ? head : len;
     size_t lines = (len - head) / LINE_BYTES * LINE_BYTES;
     size_t end = head + lines;
-    uint32_t crc = stream_blocks(f, pos, to, from, head, *inout_crc);
-    crc = fq_crc32c_stream(crc, to + head, writable(f, pos + head), from + head, lines);
-    *inout_crc = stream_blocks(f, pos + end, to + end, from + end, len - end, crc);
+    uint32_t crc = stream_end(f, pos, to, from, head, *inout_crc);
+    if (lines < STREAM_BYTES_MIN || !fq_crc32c_can_stream()) {
+        crc = stream_blocks(f, pos + head, to + head, from + head, lines, crc);
+    } else {
+        crc = fq_crc32c_stream(crc, to + head, writable(f, pos + head), from + head, lines);
+    }
+    *inout_crc = stream_end(f, pos + end, to + end, from + end, len - end, crc);
     return 0;
 }
 
@@ -193,6 +205,16 @@ static int pmem_word(struct fq_pfile *f, uint64_t pos, uint64_t value)
     atomic_store_explicit((_Atomic uint64_t *)(void *)writable(f, pos), value,
                           memory_order_release);
     pmem_flush(writable(f, pos), sizeof value);
+    return 0;
+}
+
+static int pmem_words(struct fq_pfile *f, const uint64_t pos[2], const uint64_t values[2])
+{
+    for (int i = 0; i < 2; i++) { /* as pmem_word; stores to one line become durable in their order */
+        atomic_store_explicit((_Atomic uint64_t *)(void *)writable(f, pos[i]), values[i],
+                              memory_order_release);
+    }
+    pmem_flush(writable(f, pos[0] - pos[0] % LINE_BYTES), LINE_BYTES);
     return 0;
 }
 
@@ -229,6 +251,7 @@ static const struct fq_persist_ops pmem_ops = {
     .sync_dir = fq_file_sync_dir,
     .write = pmem_write,
     .word = pmem_word,
+    .words = pmem_words,
     .stream = pmem_stream,
     .write_back = pmem_write_back,
     .drain = drain,

@@ -243,9 +243,14 @@ int fq_segment_store_tail(struct fq_segment *segment, uint64_t position, int64_t
 {
     /* The end is a hint for when the last batch is damaged; it may be newer than the tail. */
     uint64_t delta = (uint64_t)(end_offset - segment->identity.base_offset);
-    int r = store_word(segment, FQ_SEG_END, FQ_WORD_END, delta);
-    if (r == 0) {
-        r = store_word(segment, FQ_SEG_TAIL, FQ_WORD_TAIL, position);
+    struct fq_pfile *pf = &segment->file->pf;
+    const struct fq_persist_ops *ops = pf->persist->ops;
+    const uint64_t at[2] = {FQ_SEG_END, FQ_SEG_TAIL};
+    const uint64_t words[2] = {fq_word_make(&segment->identity, FQ_WORD_END, delta),
+                               fq_word_make(&segment->identity, FQ_WORD_TAIL, position)};
+    int r = ops->words ? ops->words(pf, at, words) : ops->word(pf, at[0], words[0]);
+    if (r == 0 && !ops->words) {
+        r = ops->word(pf, at[1], words[1]);
     }
     if (r == 0) {
         segment->published_bytes = position;

@@ -35,6 +35,11 @@ static struct fq_persist_ops real_ops, ops;
 int __real_fq_store_step(struct fq_store *store, int64_t now_us);
 int __wrap_fq_store_step(struct fq_store *store, int64_t now_us);
 int __real_fq_persist_pmem_create(struct fq_persist **ret, struct fq_err *e);
+static int store_words(struct fq_pfile *f, const uint64_t pos[2], const uint64_t values[2])
+{
+    return is_broken ? FLASHQ_ERR_IO : real_ops.words(f, pos, values);
+}
+
 int __wrap_fq_persist_pmem_create(struct fq_persist **ret, struct fq_err *e);
 
 int __wrap_fq_store_step(struct fq_store *store, int64_t now_us)
@@ -75,6 +80,7 @@ int __wrap_fq_persist_pmem_create(struct fq_persist **ret, struct fq_err *e)
         ops.begin = begin_file;
         ops.write_back = write_back;
         ops.word = store_word;
+        ops.words = store_words;
         (*ret)->ops = &ops;
     }
     return code;
