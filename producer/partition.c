@@ -147,7 +147,13 @@ static void fail_claimed(struct fq_ppart *ppart, int code)
     ppart->producer->claim.code = code;
 }
 
-/* Fails everything that waits; what was written once may be stored. */
+/* What was written on a connection that ended may be stored; what was refused, or never left, is not. */
+static int persisted_of_waiting(const struct fq_batch *batch)
+{
+    return batch->may_be_stored ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO;
+}
+
+/* Fails everything that waits. */
 void fq_ppart_fail_waiting(struct fq_ppart *ppart, int code)
 {
     if (ppart->filling && ppart->filling->is_claimed) {
@@ -158,9 +164,8 @@ void fq_ppart_fail_waiting(struct fq_ppart *ppart, int code)
     while (!fq_chain_is_empty(&ppart->waiting)) {
         struct fq_batch *batch = fq_chain_item(ppart->waiting.next, struct fq_batch, node);
         fq_chain_remove(&batch->node);
-        fq_producer_batch_done(ppart->producer, batch, code,
-                               batch->was_written ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1,
-                               false, false);
+        fq_producer_batch_done(ppart->producer, batch, code, persisted_of_waiting(batch), -1, false,
+                               false);
     }
 }
 
@@ -177,6 +182,9 @@ void fq_ppart_die(struct fq_ppart *ppart, int code)
     if (ppart->state != FQ_PPART_DEAD) {
         ppart->dead_code = code;
         fq_chain_splice_front(&ppart->waiting, &ppart->refused);
+        for (struct fq_chain *at = ppart->in_flight.next; at != &ppart->in_flight; at = at->next) {
+            fq_chain_item(at, struct fq_batch, node)->may_be_stored = true;
+        }
         fq_chain_splice_front(&ppart->waiting, &ppart->in_flight);
         ppart->in_flight_count = 0;
         fq_slot_forget(ppart);
@@ -521,7 +529,7 @@ bool fq_ppart_acked(struct fq_ppart *ppart, const struct fq_ack_entry *entry)
     fq_estimate_answered(&ppart->ring->estimate, ppart->ring->looked_ns, batch->posted_ns, batch->length,
                          batch->was_alone);
     if (entry->status == 0) {
-        fq_producer_batch_done(ppart->producer, batch, 0, FLASHQ_PERSISTED_YES, entry->base_offset,
+        fq_producer_batch_done(ppart->producer, batch, 0, ppart->producer->persisted, entry->base_offset,
                                (entry->flags & FQ_ACK_DUPLICATE) != 0, false);
     } else {
         if (ppart->state == FQ_PPART_OPEN) {
@@ -715,8 +723,7 @@ int64_t fq_ppart_expire(struct fq_ppart *ppart, int64_t now_us)
         fq_chain_remove(&batch->node);
         fq_producer_batch_done(producer, batch, batch->was_written ? FLASHQ_ERR_TIMED_OUT
                                                                    : expiry_code(ppart),
-                               batch->was_written ? FLASHQ_PERSISTED_MAYBE : FLASHQ_PERSISTED_NO, -1,
-                               false, false);
+                               persisted_of_waiting(batch), -1, false, false);
     }
     return ppart->filling && !is_claimed ? ppart->filling->created_us + span : INT64_MAX;
 }

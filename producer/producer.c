@@ -271,6 +271,9 @@ static void learn_limit(struct fq_producer *producer, const flashq_config_entry 
         value < producer->message_max_bytes) {
         producer->message_max_bytes = value;
     }
+    if (strcmp(entry->key, "durability") == 0 && strcmp(entry->value, "memory") == 0) {
+        producer->persisted = FLASHQ_PERSISTED_MAYBE;
+    }
     if (strcmp(entry->key, "timestamp.max.ahead") == 0 &&
         fq_parse_duration(entry->value, 1000, &value, NULL) == 0 && value >= 0) {
         producer->timestamp_max_ahead_ms = value;
@@ -286,6 +289,7 @@ static void learn_limits(struct fq_producer *producer, int64_t deadline_us)
     uint32_t replicas;
     int64_t limit;
     producer->timestamp_max_ahead_ms = -1;
+    producer->persisted = FLASHQ_PERSISTED_YES;
     if (fq_admin_topic_config(producer->engine, producer->topic, deadline_us, &entries, &count,
                               &replicas, NULL) == 0) {
         for (size_t i = 0; i < count; i++) {

@@ -31,6 +31,7 @@ struct fq_producer {
     char topic[FQ_LIMIT_TOPIC_NAME_BYTES + 1];
     struct fq_uuid topic_id;
     bool is_direct;               /* the topic's append mode */
+    int persisted;                /* what an acknowledgement says: the topic's durability */
     int64_t producer_id;          /* 63 random bits */
 
     struct fq_ppart *pparts;

@@ -160,7 +160,7 @@ static bool settle_appended(struct fq_ppart *ppart, const struct fq_producer_ope
             return false;
         }
         fq_chain_remove(&batch->node);
-        fq_producer_batch_done(ppart->producer, batch, 0, FLASHQ_PERSISTED_YES, base_offset, true, false);
+        fq_producer_batch_done(ppart->producer, batch, 0, ppart->producer->persisted, base_offset, true, false);
     }
     return true;
 }

@@ -26,6 +26,7 @@ struct side {
     int owes_room;
     int64_t offset;
     uint32_t notify;
+    int opens;
 };
 
 static void must(int code, const char *what)
@@ -93,6 +94,13 @@ static void answer_producer(struct side *s, const struct fq_msg *msg)
     uint8_t out[256];
     struct fq_producer_open_answer answer = {.slot = SLOT, .last_sequence = -1, .last_offset = -1,
                                              .max_in_flight = 32, .message_max_bytes = 1u << 20};
+    int most = atomic_load(&s->f->opens_most);
+    if (most != 0 && s->opens == most) {
+        send_answer(s, out, fq_encode_error(out, sizeof out, msg->type, msg->correlation, FLASHQ_ERR_BUSY,
+                                            "no more slots are opened"));
+        return;
+    }
+    s->opens++;
     s->notify = 0;
     send_answer(s, out, fq_encode_producer_open_answer(out, sizeof out, msg->correlation, &answer));
 }
@@ -181,6 +189,11 @@ static void on_notify(struct side *s, uint32_t imm)
     case FAKE_ROOM_APART:
         head.consumed = s->told;
         s->owes_room = 1;
+        break;
+    case FAKE_REFUSING: entry.status = atomic_load(&s->f->status); break;
+    case FAKE_DUPLICATE:
+        entry.flags = FQ_ACK_DUPLICATE;
+        entry.base_offset = FAKE_DUPLICATE_OFFSET;
         break;
     case FAKE_GARBAGE_MESSAGE: (void)fq_conn_send(s->conn, "nonsense", 8); return;
     }

@@ -26,8 +26,12 @@ enum fake_lie {
     FAKE_GARBAGE_ANSWERS,  /* every answer cut short by one byte */
     FAKE_OFFLINE,          /* no lie: every batch is refused as OFFLINE */
     FAKE_ROOM_APART,       /* no lie: acknowledges, but tells of room only when it is honest again */
+    FAKE_REFUSING,         /* nor this: every batch gets `status` */
+    FAKE_DUPLICATE,        /* every batch was stored before, at FAKE_DUPLICATE_OFFSET */
     FAKE_LIES_COUNT
 };
+
+#define FAKE_DUPLICATE_OFFSET 4711
 
 struct fake_broker {
     struct fq_listener *listener;
@@ -35,6 +39,8 @@ struct fake_broker {
     pthread_t thread;
     _Atomic int is_ending;
     _Atomic int lie;               /* enum fake_lie; may change at any time */
+    _Atomic int status;            /* of FAKE_REFUSING */
+    _Atomic int opens_most;        /* of slots; then they are BUSY; 0: any number */
     _Atomic int connections;       /* taken so far */
     _Atomic int notifies;          /* batches that came */
     _Atomic int is_cut;            /* the connection is closed; 0 again once it was */

@@ -141,6 +141,8 @@ typedef struct flashq_record {
     void *user;            /* comes back in the report */
 } flashq_record;
 
+/* What is known of a record: it is not stored; it was written to a broker whose answer did not come (or is not
+ * waited for: `acks=none`), or is acknowledged in a topic with `durability=memory`; it is on the medium. */
 enum flashq_persisted { FLASHQ_PERSISTED_NO = 0, FLASHQ_PERSISTED_MAYBE = 1, FLASHQ_PERSISTED_YES = 2 };
 
 typedef struct flashq_report {
