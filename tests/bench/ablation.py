@@ -22,6 +22,7 @@ P99_RATIO = 1.3
 THROUGHPUT_RATIO = 0.95
 ALONE_BYTES = 64  # a batch.max.bytes that no second record fits into
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+RUN_TIMEOUT_S = 60
 ADAPTIVE = ("adaptive", ("batching=adaptive",))
 
 
@@ -60,8 +61,13 @@ class Runs:
         span_ms = 100 if self.quick else 600 if is_long else 200
         if not self.quick and rate and rate < 10000:
             span_ms *= 2  # enough records for a 99th percentile
-        out = self.client.bench("pub", "ablation", "--size", str(self.size), "--duration", f"{span_ms}ms",
-                                "--warmup", f"{span_ms // 5}ms", "--rate", str(rate or "max"), keys=keys)
+        arguments = ("pub", "ablation", "--size", str(self.size), "--duration", f"{span_ms}ms", "--warmup",
+                     f"{span_ms // 5}ms", "--rate", str(rate or "max"))
+        try:
+            out = self.client.bench(*arguments, keys=keys, timeout=RUN_TIMEOUT_S)
+        except Impossible as reason:
+            print(f"ablation.sh: once more: {reason}", file=sys.stderr, flush=True)
+            out = self.client.bench(*arguments, keys=keys, timeout=RUN_TIMEOUT_S)
         return {"p99": out["latency_us"]["p99"], "p50": out["latency_us"]["p50"],
                 "msgs_per_s": out["msgs_per_s"], "batch_bytes": out["batches"]["mean_bytes"]}
 
@@ -111,19 +117,37 @@ def row_of(size, rate, best, ours, theirs):
     return row
 
 
-def measure(rig, options):
-    rows = []
-    for size in options.sizes:
-        with rig.broker() as client:
-            runs = Runs(client, size, options.quick)
-            client.fill("ablation", 2 * 8 * rig.segment, size)
-            saturated = statistics.median(runs.run(ADAPTIVE[1], None, False)["msgs_per_s"] for _ in range(3))
-            for rate in loads(saturated, 4 if options.quick else LOADS):
+def measure_size(rig, options, size, rows):
+    """Adds this size's rows to `rows`; returns how many could not be had. A load that fails costs its own row."""
+    missing = 0
+    with rig.broker() as client:
+        runs = Runs(client, size, options.quick)
+        client.fill("ablation", 2 * 8 * rig.segment, size)
+        saturated = statistics.median(runs.run(ADAPTIVE[1], None, False)["msgs_per_s"] for _ in range(3))
+        for rate in loads(saturated, 4 if options.quick else LOADS):
+            print(f"ablation.sh: {size} B, {rate or 'max'} records/s", file=sys.stderr, flush=True)
+            try:
                 best, keys = runs.choose(settings(options.quick), rate)
                 ours, theirs = runs.compare(keys, rate, options.pairs)
-                rows.append(row_of(size, rate, best, ours, theirs))
-                print(line(rows[-1]), file=sys.stderr, flush=True)
-    return rows
+            except Impossible as reason:
+                missing += 1
+                print(f"ablation.sh: {size} B at {rate or 'max'}: {reason}", file=sys.stderr, flush=True)
+                continue
+            rows.append(row_of(size, rate, best, ours, theirs))
+            print(line(rows[-1]), file=sys.stderr, flush=True)
+    return missing
+
+
+def measure(rig, options):
+    """The rows, and how many are missing; of a size whose broker is lost, those until then."""
+    rows, missing = [], 0
+    for size in options.sizes:
+        try:
+            missing += measure_size(rig, options, size, rows)
+        except Impossible as reason:
+            missing += 1
+            print(f"ablation.sh: {size} B: {reason}", file=sys.stderr, flush=True)
+    return rows, missing
 
 
 HEAD = ("| record | records/s | best fixed setting | p99 adaptive | p99 fixed | ratio | p50 adaptive | "
@@ -137,19 +161,38 @@ def line(row):
             f"{row['throughput_ratio']:.2f} | {'yes' if row['holds'] else 'no'} |")
 
 
-def report(rig, options, rows, began):
-    held = sum(row["holds"] for row in rows)
+def report(options, rows, began, kept=()):
+    """The page's text; `kept`: lines of other sizes' rows, from before."""
     minutes = (time.monotonic() - began) / 60
     words = [f"`tools/ablation.sh{' --quick' if options.quick else ''}`, {time.strftime('%Y-%m-%d')}, "
              f"{options.pairs} pairs, {minutes:.0f} minutes; {options.machine}; memory on tmpfs stands in for NVM "
              "(emulated). Latencies in us, from the intended moment of sending; flat out: from the send call.",
-             "", HEAD, *map(line, rows), "", f"{held} of {len(rows)} rows hold."]
-    return "\n".join(words)
+             ""]
+    if kept:
+        words += ["Rows of the sizes " + ", ".join(sorted({size_of(row) for row in kept}, key=int)) +
+                  " are of an earlier run.", ""]
+    lines = sorted([*kept, *map(line, rows)], key=lambda row: int(size_of(row)))
+    held = sum(row.endswith("| yes |") for row in lines)
+    return "\n".join([*words, HEAD, *lines, "", f"{held} of {len(lines)} rows hold."])
 
 
-def write_between(path, text):
+def size_of(row):
+    """The size of records in a line of the table, as text."""
+    return row.split()[1]
+
+
+def rows_between(content):
+    """The lines of the table that a page has now."""
+    part = content[content.index(BEGIN):content.index(END)]
+    return [row for row in part.splitlines() if row.endswith(("| yes |", "| no |"))]
+
+
+def update(path, options, rows, began):
+    """Puts the table into the page; rows of sizes that were not measured now stay."""
     with open(path, encoding="utf-8") as page:
         content = page.read()
+    measured = {str(row["size"]) for row in rows}
+    text = report(options, rows, began, [row for row in rows_between(content) if size_of(row) not in measured])
     begin, end = content.index(BEGIN) + len(BEGIN), content.index(END)
     with open(path, "w", encoding="utf-8") as page:
         page.write(content[:begin] + "\n" + text + "\n" + content[end:])
@@ -180,19 +223,14 @@ def main(arguments):
     rig = Rig(options.cores, disk="/var/tmp", quick=options.quick)
     options.machine = machine(rig)
     began = time.monotonic()
-    try:
-        rows = measure(rig, options)
-    except Impossible as reason:
-        print(f"ablation.sh: {reason}", file=sys.stderr)
-        return 1
-    text = report(rig, options, rows, began)
-    print(text)
-    if options.update:
-        write_between(options.update, text)
+    rows, missing = measure(rig, options)
+    print(report(options, rows, began))
+    if options.update and rows:
+        update(options.update, options, rows, began)
     if options.json:
         with contextlib.closing(open(options.json, "w", encoding="utf-8")) as out:
             json.dump({"machine": options.machine, "rows": rows}, out, indent=1)
-    return 0 if all(row["holds"] for row in rows) else 1
+    return 0 if rows and not missing and all(row["holds"] for row in rows) else 1
 
 
 if __name__ == "__main__":

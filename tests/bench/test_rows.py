@@ -6,6 +6,7 @@ import types
 import unittest
 import xml.etree.ElementTree
 
+import ablation
 import bench
 import plot
 import rows
@@ -77,6 +78,29 @@ class RollTimes(unittest.TestCase):
             for x, y in points:
                 self.assertTrue(plot.LEFT <= x <= plot.WIDTH - plot.RIGHT and plot.TOP <= y <= plot.HEIGHT - plot.BOTTOM)
         self.assertEqual(len([mark for mark in root.findall(space + "line") if mark.get("stroke") == "#c53030"]), 2)
+
+
+class Ablation(unittest.TestCase):
+    def update(self, path, size, holds):
+        row = {"size": size, "rate": 1000, "best": "1 record", "batch_bytes": 1.0, "p50": 1.0, "p99": 2.0, "best_p99": 2.0,
+               "p99_ratio": 1.0, "msgs_per_s": 1000.0, "throughput_ratio": 1.0, "holds": holds}
+        ablation.update(path, types.SimpleNamespace(quick=False, pairs=5, machine="a machine"), [row], 0)
+        with open(path, encoding="utf-8") as page:
+            return page.read()
+
+    def test_rows_of_sizes_that_were_not_measured_stay(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "page.md")
+            with open(path, "w", encoding="utf-8") as page:
+                page.write(f"before\n{ablation.BEGIN}\nnothing yet\n{ablation.END}\nafter\n")
+            self.assertIn("1 of 1 rows hold.", self.update(path, 1024, True))
+            self.assertIn("1 of 2 rows hold.", self.update(path, 64, False))
+            text = self.update(path, 64, True)
+        self.assertIn("2 of 2 rows hold.", text)
+        self.assertIn("Rows of the sizes 1024 are of an earlier run.", text)
+        self.assertLess(text.index("| 64 B |"), text.index("| 1024 B |"))
+        self.assertEqual(text.count("| 64 B |"), 1)
+        self.assertTrue(text.startswith("before\n") and text.endswith("after\n") and "nothing yet" not in text)
 
 
 if __name__ == "__main__":
