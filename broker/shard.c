@@ -536,17 +536,30 @@ static void sleep_until_work(struct fq_shard *shard)
     fq_wake_disarm(&shard->wake);
 }
 
+static bool has_news(void *context)
+{
+    const struct fq_shard *shard = context;
+    for (unsigned i = 0; i < shard->fabrics_count; i++) {
+        if (fq_fabric_has_news(shard->fabrics[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void *fq_shard_run(void *context)
 {
     struct fq_shard *shard = context;
     int64_t last_busy_us = fq_mono_us();
+    bool was_busy = false;
     while (atomic_load_explicit(&shard->is_finished, memory_order_relaxed) == 0) {
         int64_t now_us = fq_mono_us();
-        if (fq_shard_step(shard, now_us) > 0) {
-            last_busy_us = now_us;
+        last_busy_us = was_busy ? now_us : last_busy_us; /* a wait begins when the work before it ends */
+        was_busy = fq_shard_step(shard, now_us) > 0;
+        if (was_busy) {
             fq_spin_found(&shard->spin, now_us);
         } else if (fq_spin_goes_on(&shard->spin, last_busy_us, now_us)) {
-            fq_spin_turn(now_us - last_busy_us);
+            fq_spin_turn_looking(now_us - last_busy_us, has_news, shard);
         } else {
             sleep_until_work(shard);
             last_busy_us = fq_mono_us();

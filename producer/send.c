@@ -472,10 +472,9 @@ int fq_producer_send_sync(struct fq_producer *producer, const flashq_record *rec
                           flashq_report *ret_report)
 {
     struct fq_sync sync = {.is_done = false};
-    int64_t deadline_us = fq_engine_deadline_us(producer->engine, timeout_ms);
     fq_chain_init(&sync.node);
     struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_recent_ms(&producer->wall),
-                              .deadline_us = deadline_us};
+                              .timeout_ms = timeout_ms};
     int code = queue_record(&out, record);
     if (code != 0) {
         return code;
@@ -485,8 +484,8 @@ int fq_producer_send_sync(struct fq_producer *producer, const flashq_record *rec
     fq_producer_after_append(producer, out.ppart, out.now_ms);
     producer->engine->active_us = fq_mono_us(); /* an answer will come: worth spinning for */
     code = sync.is_done ? 0
-                        : fq_member_wait(producer->engine, &producer->member, deadline_us,
-                                         sync_is_done, &sync);
+                        : fq_member_wait(producer->engine, &producer->member,
+                                         fq_outgoing_deadline_us(&out), sync_is_done, &sync);
     if (!sync.is_done) {
         fq_chain_remove(&sync.node);
         sync.report = (flashq_report){.struct_bytes = sizeof sync.report, .status = code,

@@ -7,6 +7,7 @@
 #define SLEEPS_MAX 64u
 #define YIELD_AFTER_US 2
 #define PAUSES 8
+#define LOOKS 16
 
 void fq_spin_init(struct fq_spin *spin, int64_t spin_us)
 {
@@ -67,13 +68,29 @@ static void relax(void)
 #endif
 }
 
+bool fq_spin_yields(int64_t waited_us)
+{
+    return waited_us >= YIELD_AFTER_US;
+}
+
 void fq_spin_turn(int64_t waited_us)
 {
-    if (waited_us >= YIELD_AFTER_US) {
+    if (fq_spin_yields(waited_us)) {
         (void)sched_yield();
         return;
     }
     for (int i = 0; i < PAUSES; i++) {
+        relax();
+    }
+}
+
+void fq_spin_turn_looking(int64_t waited_us, bool (*has_news)(void *context), void *context)
+{
+    if (fq_spin_yields(waited_us)) {
+        (void)sched_yield();
+        return;
+    }
+    for (int i = 0; i < LOOKS && !has_news(context); i++) {
         relax();
     }
 }

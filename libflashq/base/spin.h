@@ -36,5 +36,10 @@ void fq_spin_found(struct fq_spin *spin, int64_t now_us);
  * others. If the peer was waiting for it, it answers at once; and two threads that both want to run are what
  * the kernel spreads over cores, while two that wake each other in turn it keeps on one. */
 void fq_spin_turn(int64_t waited_us);
+bool fq_spin_yields(int64_t waited_us); /* whether that is offering the core */
+
+/* The same for who can see by one load whether there is something, which is far less than a whole look: returns as
+ * soon as `has_news` says so. What a look costs then no longer adds to what is waited for. */
+void fq_spin_turn_looking(int64_t waited_us, bool (*has_news)(void *context), void *context);
 
 #endif

@@ -289,7 +289,7 @@ int fq_engine_enter(struct fq_engine *engine)
     if (fq_engine_is_forked(engine)) {
         return FLASHQ_ERR_FORKED;
     }
-    (void)pthread_mutex_lock(&engine->lock);
+    fq_engine_lock(engine);
     if (engine->is_closing) {
         (void)pthread_mutex_unlock(&engine->lock);
         return FLASHQ_ERR_CLOSED;

@@ -10,6 +10,7 @@
 #define FQ_CLIENT_ENGINE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -65,6 +66,7 @@ struct fq_engine {
     unsigned fork_generation;     /* see fq_engine_is_forked */
 
     pthread_mutex_t lock;
+    _Atomic unsigned lock_wanted; /* threads that wait for it: who spins with it lets go (fq_engine_lock) */
     struct fq_fabric *fabrics[FQ_ENGINE_FABRICS];
     struct fq_chain links;
     struct fq_chain members;
@@ -116,6 +118,8 @@ int64_t fq_engine_destroy(struct fq_engine *engine, int64_t deadline_us);
 /* True in a child of the process that made the engine: only closing is allowed there. No system call. */
 bool fq_engine_is_forked(const struct fq_engine *engine);
 
+/* Takes the lock; the thread that spins with it is told. */
+void fq_engine_lock(struct fq_engine *engine);
 /* Takes the lock for a call of the application: 0, FLASHQ_ERR_FORKED or FLASHQ_ERR_CLOSED. */
 int fq_engine_enter(struct fq_engine *engine);
 /* Gives it back; sees to it that a sleeper still sleeps armed. */

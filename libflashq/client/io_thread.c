@@ -40,7 +40,7 @@ static void *run(void *context)
 {
     struct fq_engine *engine = context;
     uint64_t entries_seen = 0;
-    (void)pthread_mutex_lock(&engine->lock);
+    fq_engine_lock(engine);
     while (!engine->io_stop) {
         bool was_called = engine->app_entries != entries_seen;
         entries_seen = engine->app_entries;
@@ -80,7 +80,7 @@ void fq_io_thread_stop(struct fq_engine *engine)
     if (!engine->has_io_thread) {
         return;
     }
-    (void)pthread_mutex_lock(&engine->lock);
+    fq_engine_lock(engine);
     engine->io_stop = true;
     (void)pthread_cond_signal(&engine->io_cond);
     fq_wake_signal(&engine->kick);

@@ -78,7 +78,7 @@ static void sleep_armed(struct fq_engine *engine, int64_t deadline_us, bool is_i
     struct epoll_event events[FQ_ENGINE_FABRICS + 1];
     (void)pthread_mutex_unlock(&engine->lock);
     (void)epoll_wait(engine->epoll_fd, events, FQ_ENGINE_FABRICS + 1, timeout);
-    (void)pthread_mutex_lock(&engine->lock);
+    fq_engine_lock(engine);
 
     fq_wake_disarm(&engine->kick);
     engine->has_sleeper = false;
@@ -96,14 +96,50 @@ static void keep_sleeper_armed(struct fq_engine *engine)
     }
 }
 
+static bool has_news(void *context)
+{
+    struct fq_engine *engine = context;
+    for (int t = 0; t < FQ_ENGINE_FABRICS; t++) {
+        if (engine->fabrics[t] && fq_fabric_has_news(engine->fabrics[t])) {
+            return true;
+        }
+    }
+    /* Somebody wants the lock. Only a hint, so no order is needed: it is taken by the mutex. */
+    return atomic_load_explicit(&engine->lock_wanted, memory_order_relaxed) != 0;
+}
+
+/* The looks are at memory that a thread with the lock may give back, so they are made with it; who is alone pays nothing
+ * for that, and gives way to whoever waits for it. */
+static void spin_turn(struct fq_engine *engine, int64_t waited_us)
+{
+    bool is_alone = engine->waiters <= 1 && engine->cond_waiters == 0 && !fq_spin_yields(waited_us) &&
+                    atomic_load_explicit(&engine->lock_wanted, memory_order_relaxed) == 0;
+    if (is_alone) {
+        fq_spin_turn_looking(waited_us, has_news, engine);
+        if (atomic_load_explicit(&engine->lock_wanted, memory_order_relaxed) == 0) {
+            return;
+        }
+    }
+    (void)pthread_mutex_unlock(&engine->lock);
+    fq_spin_turn(waited_us);
+    fq_engine_lock(engine);
+}
+
+void fq_engine_lock(struct fq_engine *engine)
+{
+    if (pthread_mutex_trylock(&engine->lock) == 0) {
+        return;
+    }
+    (void)atomic_fetch_add_explicit(&engine->lock_wanted, 1, memory_order_relaxed);
+    (void)pthread_mutex_lock(&engine->lock);
+    (void)atomic_fetch_sub_explicit(&engine->lock_wanted, 1, memory_order_relaxed);
+}
+
 void fq_engine_sleep_turn(struct fq_engine *engine, int64_t deadline_us, bool is_io)
 {
     int64_t now = fq_mono_us();
     if (fq_spin_goes_on(&engine->spin, engine->active_us, now)) {
-        int64_t waited_us = now - engine->active_us;
-        (void)pthread_mutex_unlock(&engine->lock);
-        fq_spin_turn(waited_us);
-        (void)pthread_mutex_lock(&engine->lock);
+        spin_turn(engine, now - engine->active_us);
         return;
     }
     sleep_armed(engine, deadline_us, is_io);
@@ -131,7 +167,7 @@ static void wait_a_turn(struct fq_engine *engine, int64_t deadline_us)
         kick_sleeper(engine); /* the io thread makes room; meanwhile look again soon */
         (void)pthread_mutex_unlock(&engine->lock);
         (void)sched_yield();
-        (void)pthread_mutex_lock(&engine->lock);
+        fq_engine_lock(engine);
     } else {
         fq_engine_sleep_turn(engine, deadline_us, false);
     }
@@ -150,7 +186,7 @@ void fq_member_quiesce(struct fq_engine *engine, struct fq_member *member)
         fq_engine_progress(engine);
         (void)pthread_mutex_unlock(&engine->lock);
         (void)usleep(CLOSE_LOOK_US);
-        (void)pthread_mutex_lock(&engine->lock);
+        fq_engine_lock(engine);
     }
 }
 

@@ -129,6 +129,8 @@ struct fq_fabric_ops {
     void (*fini)(struct fq_fabric *fabric); /* all connections are gone */
     /* Moves bytes; queues events with fq_emit_* while fq_has_budget. */
     int (*poll)(struct fq_fabric *fabric);
+    /* See fq_fabric_has_news; NULL: only poll can tell. */
+    bool (*has_news)(const struct fq_fabric *fabric);
     int (*arm)(struct fq_fabric *fabric); /* 1: something is there; 0: safe to sleep */
     void (*disarm)(struct fq_fabric *fabric);
     int64_t (*next_deadline)(const struct fq_fabric *fabric);

@@ -144,6 +144,11 @@ uint64_t fq_fabric_received(const struct fq_fabric *fabric)
     return fabric->received;
 }
 
+bool fq_fabric_has_news(const struct fq_fabric *fabric)
+{
+    return fabric->ops->has_news && fabric->ops->has_news(fabric);
+}
+
 int fq_fabric_fd(const struct fq_fabric *fabric)
 {
     return fabric->epoll_fd;

@@ -137,6 +137,10 @@ int fq_fabric_poll(struct fq_fabric *fabric, struct fq_event *events, size_t eve
  * payloads (tcp; over shm the peer moves bytes by itself). A side that serves those is not idle. */
 uint64_t fq_fabric_received(const struct fq_fabric *fabric);
 
+/* Whether something has arrived in memory that poll would find: a load per connection that is in use. For who
+ * spins between two polls; false says nothing where only poll can tell (tcp), nor of what else poll looks after. */
+bool fq_fabric_has_news(const struct fq_fabric *fabric);
+
 /* A level-triggered epoll-able descriptor: readable when there may be something to poll, provided
  * fq_fabric_arm was called after the last poll. Arm returns 1 when something is there already (do
  * not sleep), 0 when it is safe to sleep on the descriptor. Peers pay a system call to wake an

@@ -104,6 +104,12 @@ int fq_shm_rx_peek(struct fq_shm_rx *rx, struct fq_shm_entry *ret)
     return 1;
 }
 
+bool fq_shm_rx_has_news(const struct fq_shm_rx *rx)
+{
+    /* Only whether to look: peek loads it again, with acquire, before it reads an entry. */
+    return atomic_load_explicit(&rx->shared->tail, memory_order_relaxed) != rx->head;
+}
+
 void fq_shm_rx_take(struct fq_shm_rx *rx, const struct fq_shm_entry *entry, uint8_t *ret_bytes)
 {
     if (ret_bytes) {

@@ -78,6 +78,8 @@ bool fq_shm_tx_publish(struct fq_shm_tx *tx);
 void fq_shm_rx_init(struct fq_shm_rx *rx, struct fq_shm_layout *layout, unsigned side);
 /* 1: an entry; 0: none; PROTOCOL: the peer's tail or the entry lies. */
 int fq_shm_rx_peek(struct fq_shm_rx *rx, struct fq_shm_entry *ret);
+/* Whether peek would not say 0. */
+bool fq_shm_rx_has_news(const struct fq_shm_rx *rx);
 /* Copies the payload of the entry peeked at (NULL: drops it) and goes past it. */
 void fq_shm_rx_take(struct fq_shm_rx *rx, const struct fq_shm_entry *entry, uint8_t *ret_bytes);
 /* Gives the room back; true: the peer waits for it and must be woken. */

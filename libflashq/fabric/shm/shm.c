@@ -294,6 +294,17 @@ static int shm_poll(struct fq_fabric *base)
     return 0;
 }
 
+static bool shm_has_news(const struct fq_fabric *base)
+{
+    const struct fq_shm_fabric *fabric = (const struct fq_shm_fabric *)(const void *)base;
+    for (const struct fq_list *at = fabric->active.next; at != &fabric->active; at = at->next) {
+        if (fq_shm_rx_has_news(&fq_list_item(at, struct fq_shm_conn, link)->rx)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- sleeping ------------------------------------------------------------------------------- */
 
 static int shm_arm(struct fq_fabric *base)
@@ -425,6 +436,7 @@ const struct fq_fabric_ops fq_shm_ops = {
     .init = shm_init,
     .fini = shm_fini,
     .poll = shm_poll,
+    .has_news = shm_has_news,
     .arm = shm_arm,
     .disarm = shm_disarm,
     .next_deadline = shm_next_deadline,
