@@ -21,6 +21,7 @@
 #define LOOKS_MAX 1000           /* at a view that is being written */
 #define READ_BYTES_MAX ((size_t)4 << 20) /* of one READ operation */
 #define GUESS_FIRST ((size_t)16 << 10)
+#define MAP_AHEAD_BYTES ((size_t)2 << 20) /* of memory that can be seen, at a time */
 
 /* ---- the view ------------------------------------------------------------------------------- */
 
@@ -108,6 +109,22 @@ static bool is_at_end(const struct fq_pread *reader)
 
 /* ---- memory that can be seen ------------------------------------------------------------------ */
 
+/* A chunk is no longer than what is mapped ahead at a time, or than the batch it must hold. */
+static size_t expect_reads(struct fq_pread *reader, uint64_t limit)
+{
+    struct fq_rsegment *segment = reader->segment;
+    uint64_t position = reader->next_position, left = limit - position;
+    uint64_t bytes = reader->want_bytes > MAP_AHEAD_BYTES ? reader->want_bytes : MAP_AHEAD_BYTES;
+    bytes = bytes < left ? bytes : left;
+    if (position + bytes > segment->expected_position) {
+        uint64_t from = position > segment->expected_position ? position : segment->expected_position;
+        uint64_t to = from + (bytes > MAP_AHEAD_BYTES ? bytes : MAP_AHEAD_BYTES);
+        fq_remote_expect_reads(segment->remote, segment->info.window_offset + from, to - from);
+        segment->expected_position = to;
+    }
+    return (size_t)bytes;
+}
+
 static int next_mapped(struct fq_pread *reader)
 {
     if (!fq_fetch_look(reader)) {
@@ -127,7 +144,7 @@ static int next_mapped(struct fq_pread *reader)
     reader->limit_position = limit;
     reader->chunk = (struct fq_chunk){.source = fq_source_ref(&reader->segment->source),
                                       .data = reader->segment->map + reader->next_position,
-                                      .length = (size_t)(limit - reader->next_position),
+                                      .length = expect_reads(reader, limit),
                                       .position = reader->next_position};
     if (!reader->consumer->engine->config.fetch_prefetch) {
         fq_walk_cut_to_one(&reader->chunk);

@@ -87,6 +87,7 @@ struct fq_rsegment {
     struct fq_segment_open_answer info;
     struct fq_remote *remote;
     const uint8_t *map;           /* the data, where they can be seen; else NULL */
+    uint64_t expected_position;   /* data below it were mapped ahead of reading */
     int64_t retire_us;            /* let go by then; INT64_MAX */
 };
 /* Checks the answer and opens its token. PROTOCOL: it makes no sense. */

@@ -265,6 +265,10 @@ uint64_t fq_remote_span(const struct fq_remote *remote);
 /* The memory itself where the transport can show it (shm), else NULL. For writable windows a record
  * can be built in place; for read windows data can be parsed in place. */
 void *fq_remote_map(struct fq_remote *remote);
+/* Bytes [offset, offset + bytes) of a read window will be read through its map soon: has them mapped now, in
+ * one call instead of a fault for every few pages. May wait for a disk, as reading them would. Does nothing
+ * where there is no map, and nothing about bytes outside of the window; only a matter of speed. */
+void fq_remote_expect_reads(struct fq_remote *remote, uint64_t offset, uint64_t bytes);
 /* Closes the remote but keeps its mapping (base NULL: it has none) for whoever still writes there:
  * it stays valid, whatever becomes of the connection, until fq_mapping_unmap. */
 struct fq_mapping {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/random.h"
@@ -307,6 +308,19 @@ uint64_t fq_remote_span(const struct fq_remote *remote)
 void *fq_remote_map(struct fq_remote *remote)
 {
     return remote->map;
+}
+
+void fq_remote_expect_reads(struct fq_remote *remote, uint64_t offset, uint64_t bytes)
+{
+    uint64_t left = offset < remote->bytes ? remote->bytes - offset : 0;
+    bytes = bytes < left ? bytes : left;
+    if (remote->map && bytes > 0) {
+        uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        uintptr_t from = (uintptr_t)remote->map + offset, to = from + bytes;
+        from -= from % page;
+        /* Not every kernel or file does it: then reading faults them in. */
+        (void)madvise((void *)from, to - from, MADV_POPULATE_READ);
+    }
 }
 
 void fq_remote_close_mapped(struct fq_remote *remote, struct fq_mapping *ret)
