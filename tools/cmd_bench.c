@@ -115,6 +115,9 @@ static int take(void *args, int id, const char *value, struct fq_fault *fault)
     case BENCH_SERIES: bench->series_path = value; return 0;
     case BENCH_TRANSPORT:
         bench->transport = value;
+        if (strcmp(value, "rdma") == 0) {
+            return fq_fault_set(fault, "transport \"rdma\": expected shm or tcp (rdma is not in this release)");
+        }
         return take_word("transport", value, "shm", "tcp", fault);
     case BENCH_MODE: bench->mode = value; return take_word("mode", value, "pull", "push", fault);
     case BENCH_PREFETCH:
