@@ -342,6 +342,7 @@ static int64_t destroy(struct fq_member *member)
 static const struct fq_member_ops producer_ops = {.step = step,
                                                   .next_deadline_us = next_deadline_us,
                                                   .before_sleep = before_sleep,
+                                                  .look = before_sleep,
                                                   .destroy = destroy,
                                                   .is_busy = is_busy,
                                                   .has_news = has_news};

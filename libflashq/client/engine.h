@@ -37,6 +37,8 @@ struct fq_member_ops {
     int64_t (*next_deadline_us)(struct fq_member *member);
     /* Before this side sleeps: asks the brokers for a wake-up. true: there is work now, do not sleep. */
     bool (*before_sleep)(struct fq_member *member);
+    /* Takes what has come into this process's memory, without polling; true if there was any. NULL: nothing comes so. */
+    bool (*look)(struct fq_member *member);
     /* Frees the member (client closing); returns the records it could not deliver. */
     int64_t (*destroy)(struct fq_member *member);
     /* Whether closing the client should wait for it: records still on their way. */
@@ -88,6 +90,7 @@ struct fq_engine {
     pthread_cond_t progress;      /* the waiters that are not the sleeper */
     unsigned waiters;             /* calls inside fq_engine_wait */
     unsigned cond_waiters;
+    struct fq_member *looking;    /* whose call is in its turn of waiting */
     bool has_sleeper;             /* one thread sleeps on epoll_fd, with the fabrics armed */
     bool sleeper_is_io;
     bool was_polled;              /* ... and somebody polled (disarmed) since */
@@ -139,7 +142,7 @@ int fq_engine_fabric(struct fq_engine *engine, enum fq_transport transport, stru
 int fq_engine_wait(struct fq_engine *engine, int64_t deadline_us, bool (*ready)(void *context),
                    void *context);
 /* The same for a call on a member: CLOSED as soon as another thread closes it. */
-int fq_member_wait(struct fq_engine *engine, const struct fq_member *member, int64_t deadline_us,
+int fq_member_wait(struct fq_engine *engine, struct fq_member *member, int64_t deadline_us,
                    bool (*ready)(void *context), void *context);
 /* Ends the other calls on a member that is about to be closed: on return there are none. */
 void fq_member_quiesce(struct fq_engine *engine, struct fq_member *member);

@@ -273,6 +273,26 @@ for_each_backend(flow, serving_a_read_counts_as_something_received)
     pair_close(&p);
 }
 
+/* Whoever spins asks that between polls: it may not miss what a poll of memory would find. */
+for_each_backend(flow, news_in_memory_are_seen_without_a_poll)
+{
+    struct pair p;
+    pair_open(&p, *backend);
+    pair_connect(&p);
+    settle(&p);
+    cr_assert(!fq_fabric_has_news(p.server.fabric), "nothing was posted");
+    const struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .imm = 7};
+    cr_assert_eq(fq_conn_post(p.c, &op, 1), 1);
+    bool is_seen = fq_fabric_has_news(p.server.fabric);
+    cr_assert(!is_seen || pair_transport(*backend) == FQ_TRANSPORT_SHM, "%s", pair_name(*backend));
+    struct pair_event event = pair_wait(&p, p.s, FQ_EVENT_NOTIFY);
+    cr_assert_eq(event.event.imm, 7);
+    pair_event_free(&event);
+    settle(&p);
+    cr_assert(!fq_fabric_has_news(p.server.fabric), "it was taken");
+    pair_close(&p);
+}
+
 /* A blocked poster sleeps too: room must wake it. */
 for_each_backend(flow, room_wakes_a_poster_that_sleeps)
 {
