@@ -303,7 +303,7 @@ static int run_consumer(int argc, char **argv)
     uint32_t most = (uint32_t)strtoul(argv[5], NULL, 10), records = 0, polls = 0;
     struct random random = {strtoull(argv[6], NULL, 10)};
     flashq_client *client;
-    flashq_consumer *consumer;
+    flashq_consumer *consumer = NULL;
     char text[512] = "";
     topic = argv[3];
     if (flashq_client_open(config, &client, text, sizeof text) != 0 ||
