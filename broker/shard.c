@@ -551,15 +551,18 @@ void *fq_shard_run(void *context)
 {
     struct fq_shard *shard = context;
     int64_t last_busy_us = fq_mono_us();
-    bool was_busy = false;
+    bool was_busy = false, has_come = false;
+    int64_t now_us = last_busy_us;
     while (atomic_load_explicit(&shard->is_finished, memory_order_relaxed) == 0) {
-        int64_t now_us = fq_mono_us();
+        bool is_fresh = !has_come; /* what has come is not to wait for a clock that was read just before; but once */
+        now_us = is_fresh ? fq_mono_us() : now_us;
+        has_come = false;
         last_busy_us = was_busy ? now_us : last_busy_us; /* a wait begins when the work before it ends */
         was_busy = fq_shard_step(shard, now_us) > 0;
         if (was_busy) {
             fq_spin_found(&shard->spin, now_us);
         } else if (fq_spin_goes_on(&shard->spin, last_busy_us, now_us)) {
-            fq_spin_turn_looking(now_us - last_busy_us, has_news, shard);
+            has_come = fq_spin_turn_looking(now_us - last_busy_us, has_news, shard) && is_fresh;
         } else {
             sleep_until_work(shard);
             last_busy_us = fq_mono_us();

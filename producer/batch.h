@@ -53,7 +53,7 @@ struct fq_batch {
     uint64_t payload_bytes;
     int64_t created_us;         /* first record */
     bool is_claimed;            /* the application writes into it: it stays `filling`, where it is */
-    int64_t posted_ns;
+    int64_t began_ns, posted_ns;
     uint64_t began_after;       /* notifies of the ring that were posted before its first record */
     bool was_alone;             /* nothing else was in flight on the ring when it was posted */
     bool was_written;           /* on some connection */

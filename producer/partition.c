@@ -291,7 +291,7 @@ static void post(struct fq_ppart *ppart, struct fq_batch *batch, const struct fq
     fq_chain_remove(&batch->node);
     fq_chain_append(&ppart->in_flight, &batch->node);
     batch->was_alone = fq_ring_in_flight(ppart->ring) == 0;
-    batch->posted_ns = fq_mono_ns();
+    batch->posted_ns = producer->posting_ns != 0 ? producer->posting_ns : fq_mono_ns();
     ppart->in_flight_count++;
     ppart->notifies_posted++;
     producer->stats.batches_resent += batch->was_written;

@@ -61,6 +61,7 @@ struct fq_producer {
     int64_t expire_us;            /* when the next batch may be too old */
     unsigned sends_since_drive;
     struct fq_wall_recent wall;
+    int64_t posting_ns; /* what a call that posts at once has read the clock as; 0: nothing has */
     int64_t driven_ms; /* wall clock of the last turn a send gave the engine */
 };
 

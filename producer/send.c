@@ -193,6 +193,7 @@ static int begin_batch(struct fq_ppart *ppart, size_t record_bytes, bool is_clai
     /* One record may be larger than batch.max.bytes; more than one may not. */
     size_t most = (size_t)producer->batch_max_bytes > least ? (size_t)producer->batch_max_bytes : least;
     batch->id = ++producer->last_batch_id;
+    batch->began_ns = now_ns;
     batch->created_us = now_ns / 1000;
     batch->began_after = ppart->ring ? ppart->ring->posted : 0;
     fq_batch_builder_init(&batch->builder, batch->block.data,
@@ -475,13 +476,18 @@ int fq_producer_send_sync(struct fq_producer *producer, const flashq_record *rec
     fq_chain_init(&sync.node);
     struct fq_outgoing out = {.producer = producer, .now_ms = fq_wall_recent_ms(&producer->wall),
                               .timeout_ms = timeout_ms};
+    uint64_t last_batch_id = producer->last_batch_id;
     int code = queue_record(&out, record);
     if (code != 0) {
         return code;
     }
-    sync.index = out.ppart->filling->builder.records_count - 1;
-    fq_chain_append(&out.ppart->filling->syncs, &sync.node);
+    struct fq_batch *batch = out.ppart->filling;
+    sync.index = batch->builder.records_count - 1;
+    fq_chain_append(&batch->syncs, &sync.node);
+    bool has_begun = sync.index == 0 && batch->id > last_batch_id;
+    producer->posting_ns = has_begun ? batch->began_ns : 0; /* the clock of a moment ago will do */
     fq_producer_after_append(producer, out.ppart, out.now_ms);
+    producer->posting_ns = 0;
     producer->engine->active_us = fq_mono_us(); /* an answer will come: worth spinning for */
     code = sync.is_done ? 0
                         : fq_member_wait(producer->engine, &producer->member,

@@ -196,8 +196,9 @@ static int reserve_lists(struct fq_hosted_table *table)
 
 static int64_t host_wall_ms(void *context)
 {
-    const struct fq_clock *clock = ((struct fq_hosted *)context)->table->params.clock;
-    return clock->wall_ms(clock->context);
+    struct fq_hosted_table *table = ((struct fq_hosted *)context)->table;
+    const struct fq_clock *clock = table->params.clock;
+    return clock == fq_clock_system() ? fq_wall_recent_ms(&table->wall) : clock->wall_ms(clock->context);
 }
 
 static bool push_item(struct fq_hosted *hosted, struct fq_calendar_item *item)

@@ -125,6 +125,7 @@ struct fq_hosted_table {
     uint32_t next_generation;
     int64_t next_sweep_us; /* when all open ones are asked for work off the path */
     int64_t next_off_path_us;
+    struct fq_wall_recent wall;
 };
 
 int fq_hosted_table_init(struct fq_hosted_table *table, const struct fq_hosted_params *params);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -52,17 +53,35 @@ int64_t fq_wall_ms(void)
     return system_wall_ms(NULL);
 }
 
-int64_t fq_wall_recent_ms(struct fq_wall_recent *recent)
+/* Whether a reading made at `*ticks` will do; otherwise one is made now. */
+static bool is_recent(uint64_t *ticks)
 {
 #if defined(__x86_64__)
-    uint64_t ticks = __builtin_ia32_rdtsc();
-    if (ticks - recent->ticks < FQ_WALL_RECENT_TICKS) { /* a counter that fell counts as far ahead */
-        return recent->ms;
+    uint64_t now = __builtin_ia32_rdtsc();
+    if (now - *ticks < FQ_WALL_RECENT_TICKS) { /* a counter that fell counts as far ahead */
+        return true;
     }
-    recent->ticks = ticks;
+    *ticks = now;
+#else
+    (void)ticks;
 #endif
-    recent->ms = fq_wall_ms();
+    return false;
+}
+
+int64_t fq_wall_recent_ms(struct fq_wall_recent *recent)
+{
+    if (!is_recent(&recent->ticks)) {
+        recent->ms = fq_wall_ms();
+    }
     return recent->ms;
+}
+
+int64_t fq_mono_recent_us(struct fq_mono_recent *recent)
+{
+    if (!is_recent(&recent->ticks)) {
+        recent->us = fq_mono_us();
+    }
+    return recent->us;
 }
 
 int64_t fq_deadline_us(int64_t now_us, int64_t timeout_ms)

@@ -30,6 +30,13 @@ struct fq_wall_recent {
 };
 int64_t fq_wall_recent_ms(struct fq_wall_recent *recent);
 
+/* fq_mono_us in the same way: up to FQ_WALL_RECENT_TICKS late, and it never goes back. */
+struct fq_mono_recent {
+    uint64_t ticks;
+    int64_t us;
+};
+int64_t fq_mono_recent_us(struct fq_mono_recent *recent);
+
 /* now_us + timeout; a negative timeout_ms is "never" (INT64_MAX). */
 int64_t fq_deadline_us(int64_t now_us, int64_t timeout_ms);
 /* Milliseconds left for poll(2): rounded up, 0 when past, -1 when INT64_MAX, at most INT_MAX. */

@@ -84,13 +84,17 @@ void fq_spin_turn(int64_t waited_us)
     }
 }
 
-void fq_spin_turn_looking(int64_t waited_us, bool (*has_news)(void *context), void *context)
+bool fq_spin_turn_looking(int64_t waited_us, bool (*has_news)(void *context), void *context)
 {
     if (fq_spin_yields(waited_us)) {
         (void)sched_yield();
-        return;
+        return false;
     }
-    for (int i = 0; i < LOOKS && !has_news(context); i++) {
+    for (int i = 0; i < LOOKS; i++) {
+        if (has_news(context)) {
+            return true;
+        }
         relax();
     }
+    return false;
 }

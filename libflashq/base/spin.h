@@ -39,7 +39,7 @@ void fq_spin_turn(int64_t waited_us);
 bool fq_spin_yields(int64_t waited_us); /* whether that is offering the core */
 
 /* The same for who can see by one load whether there is something, which is far less than a whole look: returns as
- * soon as `has_news` says so. What a look costs then no longer adds to what is waited for. */
-void fq_spin_turn_looking(int64_t waited_us, bool (*has_news)(void *context), void *context);
+ * soon as `has_news` says so, with true. What a look costs then no longer adds to what is waited for. */
+bool fq_spin_turn_looking(int64_t waited_us, bool (*has_news)(void *context), void *context);
 
 #endif

@@ -126,7 +126,7 @@ static void spin_turn(struct fq_engine *engine, int64_t waited_us)
     bool is_alone = engine->waiters <= 1 && engine->cond_waiters == 0 && !fq_spin_yields(waited_us) &&
                     atomic_load_explicit(&engine->lock_wanted, memory_order_relaxed) == 0;
     if (is_alone) {
-        fq_spin_turn_looking(waited_us, has_news, engine);
+        (void)fq_spin_turn_looking(waited_us, has_news, engine);
         if (atomic_load_explicit(&engine->lock_wanted, memory_order_relaxed) == 0) {
             return;
         }

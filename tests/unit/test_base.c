@@ -152,6 +152,24 @@ Test(clock, the_recent_wall_clock_is_never_ahead_and_goes_on)
     }
 }
 
+Test(clock, the_recent_monotonic_clock_is_never_ahead_never_back_and_goes_on)
+{
+    struct fq_mono_recent recent = {0};
+    int64_t last_us = 0;
+    for (int i = 0; i < 100000; i++) {
+        int64_t us = fq_mono_recent_us(&recent);
+        cr_assert_leq(us, fq_mono_us());
+        cr_assert_geq(us, last_us);
+        last_us = us;
+    }
+    for (int i = 0; i < 3; i++) {
+        int64_t before_us = fq_mono_us();
+        struct timespec nap = {.tv_nsec = 5000000};
+        (void)nanosleep(&nap, NULL);
+        cr_assert_geq(fq_mono_recent_us(&recent), before_us);
+    }
+}
+
 Test(clock, deadlines_do_not_overflow)
 {
     cr_assert_eq(fq_deadline_us(10, -1), INT64_MAX);

@@ -3,6 +3,7 @@
 #ifndef FQ_FABRIC_SHM_SHM_H
 #define FQ_FABRIC_SHM_SHM_H
 
+#include "base/clock.h"
 #include "fabric/backend.h"
 #include "fabric/hello.h"
 #include "fabric/shm/ring.h"
@@ -41,6 +42,7 @@ struct fq_shm_fabric {
     size_t active_count;
     bool is_armed; /* the caller may have slept: look at the sockets in the next poll */
     int64_t sockets_seen_us;
+    struct fq_mono_recent clock;
 };
 
 struct fq_shm_conn {
