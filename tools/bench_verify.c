@@ -22,6 +22,7 @@ struct sender {
     uint64_t *window;   /* bit sequence % WINDOW_BITS: seen, for low .. low + WINDOW_BITS */
     uint64_t *next;     /* per partition: one above the last seen; 0: none yet */
     uint64_t first_max; /* the highest of the partitions' first ones */
+    uint32_t partitions_seen; /* in which there was a record of it */
     uint8_t *body;
 };
 
@@ -154,10 +155,13 @@ static void mark(struct sender *s, uint64_t sequence, bool is_set)
 }
 
 /* Where counting what is missing begins: the first records of a log that was cut are in different places in its
- * partitions. */
+ * partitions, and in one that has shown nothing of the sender yet anything may lie before the cut. */
 static uint64_t counted_from(const struct fq_verifier *v, const struct sender *s)
 {
-    return v->is_from_start ? 0 : s->first_max;
+    if (v->is_from_start) {
+        return 0;
+    }
+    return s->partitions_seen >= v->partitions ? s->first_max : UINT64_MAX;
 }
 
 /* Moves `low` up to `to`, counting what was not seen below it. */
@@ -180,6 +184,7 @@ static const char *take_sequence(struct fq_verifier *v, struct sender *s, uint32
 {
     uint64_t next = s->next[partition];
     if (next == 0) {
+        s->partitions_seen++;
         s->first_max = sequence > s->first_max ? sequence : s->first_max;
     }
     if (sequence < s->low) {

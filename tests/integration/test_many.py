@@ -217,7 +217,9 @@ class Trouble(ManyTest):
                 harness.Broker(one, settings=SEGMENTS) as first, harness.Broker(two, settings=SEGMENTS) as second, \
                 harness.Broker(three, settings=SEGMENTS) as third:
             brokers = (first, second, third)
-            started = [self.start_all(broker, count, 3000) for broker in brokers]
+            # slow enough that nobody is done before all have begun
+            pace_us = 12000 if harness.SANITIZED else 3000
+            started = [self.start_all(broker, count, pace_us) for broker in brokers]
             for staged, direct, of_staged, of_direct in started:
                 for client in staged + direct:
                     harness.wait_for("acknowledgements", lambda client=client: client.count("A") > 200, 60)
