@@ -501,6 +501,7 @@ bool fq_rpush_look(struct fq_rpush *push)
         return false;
     }
     push->tail = tail;
+    push->high_watermark = high_watermark;
     if (high_watermark > reader->high_watermark) {
         reader->high_watermark = high_watermark;
     }

@@ -39,6 +39,7 @@ struct fq_rpush {
     bool has_line, is_asked, is_closing;
     int stopped;                 /* PUSH_STOPPED came with this reason: `port` is NULL, `tail` the end */
     uint64_t tail;               /* the last seen: bytes since the push was opened */
+    int64_t high_watermark;      /* the last that a head of this push told */
     uint64_t credited;           /* told the broker that it may write over */
     uint64_t batch_max_bytes;    /* what the broker takes as one batch; credit never keeps less room */
 };

@@ -21,7 +21,7 @@
 #define RETRY_BUSY_US 100000    /* no room, no line: others may have given theirs back */
 #define RETRY_FIRST_US 20000
 #define RETRY_DOUBLINGS_MAX 6u
-#define REST_US 500000          /* the rest of a batch that has begun, with credit for it: else its length is wrong */
+#define REST_US 500000          /* what is owed, with credit for it, comes by then: else it is pulled */
 #define LOOKS_MAX 1000          /* at a head that is being written */
 
 /* ---- when ----------------------------------------------------------------------------------- */
@@ -213,15 +213,30 @@ static void pull_instead(struct fq_pread *reader)
     close_push(reader, reader->next_offset);
 }
 
-/* A batch has begun and does not end. Its rest is on its way, or its length is damaged and nothing is: then
- * the tail stands still although there is credit. true: it is given up. */
-static bool gives_up_rest(struct fq_pread *reader)
+/* What must come next, the broker has room for and has promised: the rest of a batch that has begun, or a batch
+ * below the high watermark that its head told. */
+static bool is_owed(const struct fq_pread *reader, uint64_t there)
 {
-    struct fq_rpush *push = reader->push;
+    const struct fq_rpush *push = reader->push;
+    uint64_t room = push->credited + push->ring_bytes - reader->next_position;
+    if (there > 0) {
+        return reader->want_bytes <= room;
+    }
+    uint64_t largest = push->batch_max_bytes < push->ring_bytes ? push->batch_max_bytes : push->ring_bytes;
+    return push->high_watermark > reader->next_offset && room >= largest;
+}
+
+/* The ring is dry. What is owed is on its way, or it is not (a batch's length is damaged, the broker tells of
+ * records and writes none): then the tail stands still. true: it is given up. */
+static bool gives_up(struct fq_pread *reader, uint64_t there)
+{
     int64_t now = reader->consumer->engine->now_us;
-    bool has_credit = reader->next_position + reader->want_bytes <= push->credited + push->ring_bytes;
-    if (reader->rest_due_us == INT64_MAX || reader->rest_tail != push->tail || !has_credit) {
-        reader->rest_tail = push->tail;
+    if (there == 0 && !is_owed(reader, there)) {
+        reader->rest_due_us = INT64_MAX;
+        return false;
+    }
+    if (reader->rest_due_us == INT64_MAX || reader->rest_tail != reader->push->tail || !is_owed(reader, there)) {
+        reader->rest_tail = reader->push->tail;
         reader->rest_due_us = now + REST_US;
         return false;
     }
@@ -245,7 +260,7 @@ static bool next_chunk(struct fq_pread *reader)
         stopped(reader);
         return false;
     }
-    if (there > 0 && is_dry && gives_up_rest(reader)) {
+    if (is_dry && gives_up(reader, there)) {
         pull_instead(reader);
         return false;
     }

@@ -134,7 +134,7 @@ struct fq_pread {
     unsigned push_hold;          /* batches to pull before it is tried again */
     unsigned push_good;          /* batches pushed since the last failure */
     int64_t push_retry_us;
-    int64_t rest_due_us;         /* a batch has begun whose rest must come by then; INT64_MAX */
+    int64_t rest_due_us;         /* pushed bytes that are owed must come by then; INT64_MAX */
     uint64_t rest_tail;          /* the tail when that was said */
 
     /* the batch being handed out */

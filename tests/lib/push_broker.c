@@ -30,6 +30,7 @@ struct side {
     struct fq_remote *ring;
     uint32_t line;
     uint64_t ring_bytes, tail, consumed, position;
+    int64_t told;                    /* the high watermark in the last head */
     size_t source_at;
     int batches;                     /* pushed since it was opened */
     uint32_t close_correlation;      /* held back; 0: none */
@@ -197,6 +198,7 @@ static void answer_open(struct side *s, const struct fq_msg *msg)
     must(fq_remote_open(s->conn, open.ring_token, FQ_RIGHT_WRITE, &s->ring, NULL), "ring");
     s->is_open = true;
     s->is_head_due = false;
+    s->told = -1;
     s->line = open.line;
     s->ring_bytes = open.ring_bytes;
     s->tail = s->consumed = 0;
@@ -259,6 +261,7 @@ static void write_head(struct side *s, uint64_t tail)
     struct fq_op op = {.type = FQ_OP_WRITE_NOTIFY, .remote = s->heads,
                        .remote_offset = (uint64_t)s->line * 64, .local = &head, .length = 64,
                        .imm = s->reader};
+    s->told = head.high_watermark;
     s->is_head_due = fq_conn_post(s->conn, &op, 1) != 1; /* no room: told in the next step */
 }
 
@@ -313,7 +316,8 @@ static bool pump(struct side *s)
 {
     struct push_broker *b = s->b;
     const uint8_t *log = fq_region_base(b->log);
-    if (!s->is_open || atomic_load(&b->is_stalled) || s->position >= b->log_bytes) {
+    if (!s->is_open || atomic_load(&b->is_stalled) || atomic_load(&b->is_mute) ||
+        s->position >= b->log_bytes) {
         return false;
     }
     const uint8_t *at = log + s->position;
@@ -427,6 +431,9 @@ static void act(struct side *s)
         (void)fq_conn_post(s->conn, &op, 1);
     }
     if (s->is_open && s->is_head_due) {
+        write_head(s, s->tail);
+    }
+    if (s->is_open && atomic_load(&b->is_mute) && s->told != b->end) {
         write_head(s, s->tail);
     }
     for (int i = 0; i < 64 && pump(s); i++) {

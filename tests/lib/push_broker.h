@@ -52,6 +52,7 @@ struct push_broker {
     _Atomic bool is_deaf;          /* answers nothing: messages wait */
     _Atomic bool holds_closes;     /* PUSH_CLOSE is answered later, and bytes are written until then */
     _Atomic bool is_stalled;       /* pushes nothing */
+    _Atomic bool is_mute;          /* ... but tells the high watermark in its head */
     _Atomic bool kills;            /* drops the connection once */
     _Atomic uint64_t chunk;        /* bytes written at a time; 0: what there is room for */
     _Atomic int connections, setups, opens, closes, segment_opens, credits, stops;

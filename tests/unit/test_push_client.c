@@ -269,6 +269,35 @@ over_both(push_client, one_who_always_lies_is_asked_ever_more_rarely)
     }
 }
 
+over_both(push_client, records_told_of_and_never_written_are_pulled)
+{
+    struct setup s;
+    uint64_t random = 13;
+    set_up(&s, *transport, NULL, NULL);
+    append_some(&s, 20, &random);
+    assign(&s, 0);
+    expect_until(&s, s.b->end, 7);
+    cr_assert_eq(atomic_load(&s.b->segment_opens), 0);
+    for (int i = 0; i < 2; i++) {
+        await_mode(&s, FLASHQ_MODE_PUSH);
+        push_broker_await(&s.b->opens, i + 1);
+        atomic_store(&s.b->is_mute, true);
+        append_some(&s, 3, &random);
+        expect_until(&s, s.b->end, 7);
+        cr_assert_geq(atomic_load(&s.b->segment_opens), i + 1);
+        atomic_store(&s.b->is_mute, false);
+        for (int batch = 0; batch < 100; batch++) { /* after enough good ones it is pushed to again */
+            append_some(&s, 1, &random);
+            expect_until(&s, s.b->end, 7);
+        }
+    }
+    await_mode(&s, FLASHQ_MODE_PUSH);
+    append_some(&s, 20, &random);
+    expect_until(&s, s.b->end, 7);
+    cr_assert_eq(atomic_load(&s.b->connections), 1);
+    tear_down(&s);
+}
+
 /* ---- stopped ---------------------------------------------------------------------------------- */
 
 over_both(push_client, what_was_told_of_before_a_stop_still_comes)
