@@ -77,9 +77,12 @@ class Counts(unittest.TestCase):
                 self.assertLess(cost, bound, f"{transport} {kind}: {name} per record, {side}")
 
     SHM = (0.01, 0.01, 0.01)
+    # A shard that is faster than its publisher looks for more, and yields its processor between two looks: those calls
+    # go by the time it has left, not by records.
+    SHM_SHARD = (0.05, 0.01, 0.01)
 
     def test_pub_over_shm(self):
-        self.check("shm", "pub", self.SHM, self.SHM)
+        self.check("shm", "pub", self.SHM, self.SHM_SHARD)
 
     def test_push_over_shm(self):
         self.check("shm", "sub --mode push", self.SHM, self.SHM)
@@ -89,10 +92,11 @@ class Counts(unittest.TestCase):
 
     # A socket takes and gives what it has room for: of a batch of 64 KiB (600 records) often much less.
     TCP = (0.1, 0.01, 0.01)
+    TCP_SHARD = (0.4, 0.01, 0.01)  # and looks at the socket in the time it has left
 
     def test_tcp(self):
         for kind in ("pub", "sub --mode push", "sub --mode pull"):
-            self.check("tcp", kind, self.TCP, self.TCP)
+            self.check("tcp", kind, self.TCP, self.TCP_SHARD)
 
 
 if __name__ == "__main__":
