@@ -119,12 +119,6 @@ void fq_ppart_fini(struct fq_ppart *ppart)
                    "a byte, the path takes %.0f ns",
                    ppart->producer->topic, ppart->index, path->rate * 1000, path->batch_ns,
                    path->byte_ns, path->latency_ns);
-    bool has_slot = ppart->state == FQ_PPART_OPEN || ppart->state == FQ_PPART_DRAINING;
-    if (has_slot && ppart->in_flight_count == 0) {
-        fq_slot_close(ppart);
-    } else {
-        fq_slot_forget(ppart);
-    }
     fq_ring_leave(ppart->ring, &ppart->ring_node);
     ppart->ring = NULL;
 }
@@ -180,6 +174,7 @@ void fq_ppart_die(struct fq_ppart *ppart, int code)
 {
     fq_ppart_take_back(ppart);
     if (ppart->state != FQ_PPART_DEAD) {
+        bool has_slot = ppart->state == FQ_PPART_OPEN || ppart->state == FQ_PPART_DRAINING;
         ppart->dead_code = code;
         fq_chain_splice_front(&ppart->waiting, &ppart->refused);
         for (struct fq_chain *at = ppart->in_flight.next; at != &ppart->in_flight; at = at->next) {
@@ -187,7 +182,11 @@ void fq_ppart_die(struct fq_ppart *ppart, int code)
         }
         fq_chain_splice_front(&ppart->waiting, &ppart->in_flight);
         ppart->in_flight_count = 0;
-        fq_slot_forget(ppart);
+        if (has_slot) { /* nothing is in flight on it: what was has cost the connection */
+            fq_slot_close(ppart);
+        } else {
+            fq_slot_forget(ppart);
+        }
         fq_ppart_set_state(ppart, FQ_PPART_DEAD);
     }
     fq_ppart_fail_waiting(ppart, code);
@@ -303,7 +302,9 @@ static void post(struct fq_ppart *ppart, struct fq_batch *batch, const struct fq
     } else {
         fq_ring_post(ppart->ring, ppart->slot, batch);
     }
-    if (producer->engine->config.acks == FQ_ACKS_NONE && !batch->is_reported) {
+    /* Where posting cost the connection the batch waits again, or is gone. */
+    if (producer->engine->config.acks == FQ_ACKS_NONE && ppart->state == FQ_PPART_OPEN &&
+        !batch->is_reported) {
         fq_producer_batch_done(producer, batch, 0, FLASHQ_PERSISTED_MAYBE, -1, false, true);
     }
 }

@@ -419,6 +419,27 @@ ParameterizedTest(int *code, direct, a_final_refusal_is_told_at_once_with_the_br
 
 /* ---- signs of life ----------------------------------------------------------------------------- */
 
+/* The broker aborts the test if a slot is opened before the former one was closed. */
+Test(direct, a_closed_producer_gives_its_partition_back, .timeout = 30)
+{
+    struct direct d;
+    char text[512];
+    begin(&d, NULL, NULL);
+    for (int round = 1; round <= 3; round++) {
+        int64_t undelivered = -1;
+        send_one(&d, 300);
+        cr_assert_eq(flashq_flush(d.producer, 10000), 0, "%s", last_error(&d));
+        cr_assert_eq(atomic_load(&d.f.direct.opens), round);
+        cr_assert_eq(flashq_producer_close(d.producer, 1000, &undelivered), 0);
+        cr_assert_eq(undelivered, 0);
+        cr_assert_eq(flashq_producer_open(d.client, "t", 5000, &d.producer, text, sizeof text), 0, "%s",
+                     text);
+    }
+    cr_assert_eq(atomic_load(&d.f.connections), 1);
+    check_log(&d);
+    end(&d);
+}
+
 Test(direct, heartbeats_are_answered_while_the_application_does_nothing, .timeout = 30)
 {
     struct direct d;
