@@ -329,14 +329,18 @@ static bool on_direct_window(struct fq_ring *ring, const struct fq_msg *msg)
 
 static bool on_slot_revoked(struct fq_ring *ring, const struct fq_msg *msg)
 {
+    struct fq_link *link = ring->user.link;
     struct fq_slot_revoked revoked;
     struct fq_err err = {0};
     int code = fq_decode_slot_revoked(msg, &revoked, &err);
     if (code != 0) {
-        fq_link_fail(ring->user.link, code, err.text);
+        fq_link_fail(link, code, err.text);
         return true;
     }
     (void)fq_ring_take_acks(ring); /* those before it count */
+    if (!fq_link_is_up(link)) {
+        return true; /* they made no sense; a ring that nobody used is gone with the connection */
+    }
     struct fq_ppart *ppart = fq_idmap_get(&ring->slots, revoked.slot);
     if (ppart) {
         fq_ppart_revoked(ppart, revoked.reason);

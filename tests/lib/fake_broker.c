@@ -105,6 +105,19 @@ static void answer_producer(struct side *s, const struct fq_msg *msg)
     send_answer(s, out, fq_encode_producer_open_answer(out, sizeof out, msg->correlation, &answer));
 }
 
+/* The client looks at the tail because of the message. */
+static void lie_at_close(struct side *s)
+{
+    uint8_t *memory = fq_region_base(s->source), out[64];
+    struct fq_ack_head head = {.tail = s->tail + 1000, .consumed = s->consumed};
+    struct fq_slot_revoked revoked = {.slot = SLOT, .reason = FLASHQ_ERR_OFFLINE};
+    memcpy(memory, &head, sizeof head);
+    struct fq_op op = {.type = FQ_OP_WRITE, .remote = s->acks, .region = s->source, .local = memory,
+                       .length = sizeof head};
+    must(fq_conn_post(s->conn, &op, 1) == 1 ? 0 : FLASHQ_ERR_AGAIN, "head");
+    send_answer(s, out, fq_encode_slot_revoked(out, sizeof out, 0, &revoked));
+}
+
 static void on_message(struct side *s, const struct fq_event *event)
 {
     struct fq_msg msg;
@@ -129,6 +142,10 @@ static void on_message(struct side *s, const struct fq_event *event)
     default:
         if (s->f->direct.is_on && msg.type == FQ_MSG_PRODUCER_CLOSE) {
             fake_direct_close(&s->f->direct, s->conn, &msg);
+            break;
+        }
+        if (msg.type == FQ_MSG_PRODUCER_CLOSE && atomic_load(&s->f->lies_at_close)) {
+            lie_at_close(s);
             break;
         }
         send_answer(s, out, fq_encode_error(out, sizeof out, msg.type, msg.correlation,

@@ -44,6 +44,7 @@ struct fake_broker {
     _Atomic int connections;       /* taken so far */
     _Atomic int notifies;          /* batches that came */
     _Atomic int is_cut;            /* the connection is closed; 0 again once it was */
+    _Atomic int lies_at_close;     /* a slot is closed: the tail is far ahead, unannounced, and the slot revoked */
     _Atomic int entries_most;      /* of the ack ring that are agreed; 0: what the client asks for */
     struct fake_direct direct;     /* in use if the topic's appends are */
 };

@@ -89,6 +89,29 @@ Test(hostile, answers_cut_short_never_satisfy_a_call, .timeout = 30)
     fake_broker_end(&f);
 }
 
+/* The connection has a ring that no producer uses, and goes because of what is found in it. */
+Test(hostile, a_revocation_behind_a_tail_that_makes_no_sense_finds_nobody, .timeout = 30)
+{
+    struct fake_broker f;
+    char text[512];
+    flashq_producer *producer;
+    fake_broker_begin(&f, FAKE_HONEST);
+    atomic_store(&f.lies_at_close, 1);
+    flashq_client *client = client_of(&f);
+    for (int round = 0; round < 3; round++) {
+        cr_assert_eq(flashq_producer_open(client, "t", 5000, &producer, text, sizeof text), 0, "%s", text);
+        flashq_record record = record_of("honest");
+        cr_assert_eq(flashq_send_sync(producer, &record, 5000, NULL), 0);
+        int before = atomic_load(&f.connections);
+        cr_assert_eq(flashq_producer_close(producer, 1000, NULL), 0);
+        while (atomic_load(&f.connections) == before) {
+            (void)usleep(1000); /* until it went away and came back; the test's own time bounds it */
+        }
+    }
+    cr_assert_eq(flashq_client_close(client, 1000), 0);
+    fake_broker_end(&f);
+}
+
 /* case 39 */
 Test(hostile, a_broker_that_never_acknowledges_is_left_with_a_count, .timeout = 30)
 {
