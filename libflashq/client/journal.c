@@ -31,6 +31,17 @@ static flashq_log_entry *place(struct fq_journal *journal)
     return &journal->items[(journal->first + journal->count++) % FQ_JOURNAL_ENTRIES];
 }
 
+/* Brokers have a say in the words: nothing in them is for a terminal to obey, or begins another line. */
+static void keep_to_one_line(char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < ' ' || c == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 void fq_journal_add(struct fq_journal *journal, int level, const char *format, ...)
 {
     flashq_log_entry *entry = fq_journal_wants(journal, level) ? place(journal) : NULL;
@@ -41,6 +52,7 @@ void fq_journal_add(struct fq_journal *journal, int level, const char *format, .
     va_start(args, format);
     (void)vsnprintf(entry->text, sizeof entry->text, format, args);
     va_end(args);
+    keep_to_one_line(entry->text);
     entry->struct_bytes = sizeof *entry;
     entry->level = level;
     entry->timestamp_ms = fq_wall_ms();

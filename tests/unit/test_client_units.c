@@ -256,5 +256,8 @@ Test(journal, keeps_the_newest_of_its_level_and_counts_what_it_drops)
     fq_journal_add(&journal, FLASHQ_LOG_ERROR, "%0600d", 7);
     cr_assert_eq(fq_journal_take(&journal, entries, 9), 1);
     cr_assert_eq(strlen(entries[0].text), sizeof entries[0].text - 1, "cut, and terminated");
+    fq_journal_add(&journal, FLASHQ_LOG_ERROR, "broker: %s", "a\nb\r\x1b[2Jc\x7f \xc3\xa9");
+    cr_assert_eq(fq_journal_take(&journal, entries, 9), 1);
+    cr_assert_str_eq(entries[0].text, "broker: a?b??[2Jc? \xc3\xa9", "one line, whatever a broker says");
     fq_journal_fini(&journal);
 }

@@ -109,7 +109,7 @@ typedef struct flashq_log_entry {
     int level;            /* enum flashq_log_level */
     int64_t timestamp_ms;
     uint64_t dropped;     /* older entries lost before this one because nobody took them */
-    char text[480];       /* one line, terminated */
+    char text[480];       /* one line without control characters, terminated */
 } flashq_log_entry;
 
 /* Takes up to max entries, the oldest first; never waits. Returns how many, or an error. flashq_client_fd
