@@ -37,7 +37,7 @@ enum {
 };
 
 static const struct fq_opt options[] = {
-    {BENCH_MSGS, 'n', "msgs", "N", "how many records (sub, pull: for each client) [100000]"},
+    {BENCH_MSGS, 'n', "msgs", "N", "how many records, such as 1M (sub, pull: for each client) [100000]"},
     {BENCH_DURATION, 0, "duration", "T", "or for how long, such as 10s"},
     {BENCH_WARMUP, 0, "warmup", "N|T", "as many records, or for as long, before the measurement"},
     {BENCH_SIZE, 0, "size", "S", "bytes of a value, such as 1KiB [1024]"},
@@ -58,12 +58,13 @@ static const struct fq_opt options[] = {
     {0, 0, NULL, NULL, NULL},
 };
 
-/* A bare number is records; with a unit it is a time. */
+/* A number, also with k, M or G, is records; with a unit of time, as long. */
 static int take_warmup(struct fq_bench *bench, const char *value, struct fq_fault *fault)
 {
     bench->warmup_ms = bench->warmup_msgs = 0;
-    return value[strspn(value, "0123456789")] == '\0'
-               ? fq_parse_whole(value, "warmup", 0, INT64_MAX / 2, &bench->warmup_msgs, fault)
+    const char *unit = value + strspn(value, "0123456789.");
+    return unit[0] == '\0' || (strchr("kKMG", unit[0]) && unit[1] == '\0')
+               ? fq_parse_count(value, "warmup", 0, INT64_MAX / 2, &bench->warmup_msgs, fault)
                : fq_parse_duration_ms(value, &bench->warmup_ms, fault);
 }
 
@@ -79,7 +80,7 @@ static int take_number(struct fq_bench *bench, int id, const char *value, struct
 {
     int code;
     switch (id) {
-    case BENCH_MSGS: return fq_parse_whole(value, "msgs", 1, INT64_MAX / 2, &bench->msgs, fault);
+    case BENCH_MSGS: return fq_parse_count(value, "msgs", 1, INT64_MAX / 2, &bench->msgs, fault);
     case BENCH_DURATION: return fq_parse_duration_ms(value, &bench->duration_ms, fault);
     case BENCH_WARMUP: return take_warmup(bench, value, fault);
     case BENCH_SIZE: return fq_parse_size(value, &bench->size, fault);

@@ -216,6 +216,27 @@ int fq_parse_rate(const char *text, double *ret_per_second, struct fq_fault *fau
     return 0;
 }
 
+int fq_parse_count(const char *text, const char *what, int64_t low, int64_t high, int64_t *ret,
+                   struct fq_fault *fault)
+{
+    static const struct unit units[] = {{"", 1},          {"k", KILO(1)},       {"K", KILO(1)},
+                                        {"M", KILO(KILO(1))}, {"G", KILO(KILO(KILO(1)))}, {NULL, 0}};
+    const char *at = text;
+    uint64_t whole = 0, numerator = 0, denominator = 1, count = 0;
+    const struct unit *unit =
+        take_decimal(&at, &whole, &numerator, &denominator) ? take_unit(&at, units) : NULL;
+    if (!unit || *at != '\0' || numerator * (unit->factor % denominator) % denominator != 0 ||
+        !in_units(whole, numerator, denominator, unit->factor, INT64_MAX, &count) ||
+        (int64_t)count < low || (int64_t)count > high) {
+        return fq_fault_set(fault,
+                            "%s \"%.64s\": expected a whole number from %" PRId64 " to %" PRId64
+                            ", or one like 10k, 1.5M, 1G (powers of 1000)",
+                            what, text, low, high);
+    }
+    *ret = (int64_t)count;
+    return 0;
+}
+
 int fq_parse_whole(const char *text, const char *what, int64_t low, int64_t high, int64_t *ret,
                  struct fq_fault *fault)
 {

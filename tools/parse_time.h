@@ -72,6 +72,10 @@ int fq_parse_size(const char *text, uint64_t *ret, struct fq_fault *fault);
 /* 1000, 10k, 1.5M, optionally /s, /m or /h; max (as 0). Per second. */
 int fq_parse_rate(const char *text, double *ret_per_second, struct fq_fault *fault);
 
+/* How many: a plain decimal, or 10k, 1.5M, 1G (powers of 1000), in [low, high]. */
+int fq_parse_count(const char *text, const char *what, int64_t low, int64_t high, int64_t *ret,
+                   struct fq_fault *fault);
+
 /* A plain decimal in [low, high]; `what` names it in the complaint. */
 int fq_parse_whole(const char *text, const char *what, int64_t low, int64_t high, int64_t *ret,
                  struct fq_fault *fault);

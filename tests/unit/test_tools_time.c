@@ -371,6 +371,25 @@ Test(numbers, partitions_keep_their_order_and_lose_doubles)
     }
 }
 
+Test(numbers, counts_have_suffixes_of_1000)
+{
+    static const struct {
+        const char *text;
+        int64_t count; /* -1: refused */
+    } cases[] = {{"1", 1},         {"100000", 100000}, {"10k", 10000},   {"10K", 10000},
+                 {"1M", 1000000},  {"1.5M", 1500000},  {"2G", 2000000000}, {"0.001k", 1},
+                 {"1.0", 1},       {"0", -1},          {"0k", -1},       {"1.5", -1},
+                 {"0.0001k", -1},  {"", -1},           {"k", -1},        {"-1", -1},
+                 {"1m", -1},       {"1MB", -1},        {"1MiB", -1},     {"1 M", -1},
+                 {"1M ", -1},      {"5G", 5000000000}, {"5.1G", -1},     {"99999999999999999999", -1},
+                 {"18446744073709551615G", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t count = -1;
+        (void)fq_parse_count(cases[i].text, "msgs", 1, 5000000000, &count, NULL);
+        cr_assert_eq(count, cases[i].count, "\"%s\" gave %" PRId64, cases[i].text, count);
+    }
+}
+
 Test(numbers, an_integer_is_all_of_the_text)
 {
     int64_t value;
