@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,8 +17,9 @@
 /* How long to try for a broker without --timeout: somebody is waiting for an answer. */
 #define CONNECT_MS 5000
 #define SLICE_MS 200
+#define TOLD_AT_ONCE 16
 
-enum { COMMON_BROKERS = 1, COMMON_OUTPUT, COMMON_TIMEOUT, COMMON_TIMEOUT_MS, COMMON_KEY, COMMON_HELP };
+enum { COMMON_BROKERS = 1, COMMON_OUTPUT, COMMON_TIMEOUT, COMMON_TIMEOUT_MS, COMMON_KEY, COMMON_VERBOSE, COMMON_HELP };
 
 const struct fq_opt fq_common_options[] = {
     {COMMON_BROKERS, 'b', "brokers", "BROKERS",
@@ -27,6 +29,7 @@ const struct fq_opt fq_common_options[] = {
     {COMMON_TIMEOUT, 0, "timeout", "T", "how long a request may take, such as 5s"},
     {COMMON_TIMEOUT_MS, 0, "timeout-ms", "MS", NULL},
     {COMMON_KEY, 'X', NULL, "KEY=VALUE", "sets a key of the client, see flashq-client(5)"},
+    {COMMON_VERBOSE, 'v', NULL, NULL, "tells of connections and failures; -vv of every change of state"},
     {COMMON_HELP, 'h', "help", NULL, "this text"},
     {0, 0, NULL, NULL, NULL},
 };
@@ -130,6 +133,14 @@ static int take_pair(struct fq_cli *cli, const char *pair, struct fq_fault *faul
     return result;
 }
 
+/* Twice: more of it. */
+static int take_verbose(struct fq_cli *cli)
+{
+    const char *level = cli->is_verbose ? "debug" : "info";
+    cli->is_verbose = true;
+    return flashq_config_set(cli->config, "log.level", level, NULL, 0);
+}
+
 static int take_timeout(struct fq_cli *cli, int64_t ms)
 {
     char text[24];
@@ -157,6 +168,7 @@ static int take_common(struct fq_cli *cli, int id, const char *value, struct fq_
     case COMMON_TIMEOUT_MS:
         result = fq_parse_whole(value, "timeout-ms", 0, INT32_MAX, &ms, fault);
         return result == 0 ? take_timeout(cli, ms) : result;
+    case COMMON_VERBOSE: return take_verbose(cli);
     case COMMON_KEY: return take_pair(cli, value, fault);
     default: return fq_fault_set(fault, "option %d", id);
     }
@@ -191,6 +203,24 @@ int fq_cli_set(struct fq_cli *cli, const char *key, const char *value)
     return result == 0 ? 0 : fq_cli_fail(cli, result, cli->errtext, "%s", key);
 }
 
+void fq_cli_tell(struct fq_cli *cli)
+{
+    static const char *const levels[] = {
+        [FLASHQ_LOG_ERROR] = "error", [FLASHQ_LOG_WARN] = "warning", [FLASHQ_LOG_INFO] = "info",
+        [FLASHQ_LOG_DEBUG] = "debug"};
+    flashq_log_entry entries[TOLD_AT_ONCE];
+    int count = cli->is_verbose && cli->client ? TOLD_AT_ONCE : 0;
+    while (count == TOLD_AT_ONCE) {
+        count = flashq_client_log_poll(cli->client, entries, TOLD_AT_ONCE);
+        for (int i = 0; i < count; i++) {
+            if (entries[i].dropped > 0) {
+                fq_cli_warn("%" PRIu64 " entries of the log were lost", entries[i].dropped);
+            }
+            fq_cli_warn("%s: %s", levels[entries[i].level], entries[i].text);
+        }
+    }
+}
+
 /* In slices, so that an interrupt is heard. */
 static int wait_for_broker(struct fq_cli *cli)
 {
@@ -199,6 +229,7 @@ static int wait_for_broker(struct fq_cli *cli)
         int slice_ms = left_ms < SLICE_MS ? left_ms : SLICE_MS;
         int result =
             flashq_client_wait(cli->client, slice_ms, cli->errtext, sizeof cli->errtext);
+        fq_cli_tell(cli);
         bool is_waiting = result == FLASHQ_ERR_TIMED_OUT || result == FLASHQ_ERR_UNREACHABLE;
         left_ms -= slice_ms;
         if (!is_waiting || left_ms <= 0 || fq_interrupted()) {

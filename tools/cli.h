@@ -52,6 +52,7 @@ struct fq_cli {
     char **argv;
     enum fq_output output;
     int timeout_ms; /* -1: the library's */
+    bool is_verbose; /* what the client has to tell is told: fq_cli_tell */
     flashq_config *config;
     flashq_client *client; /* after fq_cli_connect */
     struct fq_out out;
@@ -83,6 +84,9 @@ int fq_cli_parse(struct fq_cli *cli, struct fq_opt_parser *parser, fq_take take,
 
 /* Sets a key of the client; returns 0 or an exit code, having complained. */
 int fq_cli_set(struct fq_cli *cli, const char *key, const char *value);
+/* With -v: prints what the client had to tell since the last time. Called whenever a command has waited, and at its
+ * end. */
+void fq_cli_tell(struct fq_cli *cli);
 /* Opens the client and waits for a broker; 0 or an exit code, having complained. */
 int fq_cli_connect(struct fq_cli *cli);
 

@@ -231,6 +231,7 @@ static int step(struct loop *loop, int64_t *last_record_ns)
         }
         count = flashq_consumer_poll(loop->consumer, messages, POLL_MAX, poll_ms);
     }
+    fq_cli_tell(consume->cli);
     if (count < 0) {
         return fq_cli_fail(consume->cli, count, NULL, "reading");
     }

@@ -263,6 +263,7 @@ static int run_command(struct fq_cli *cli, int argc, char **argv)
                                    .common = fq_common_options};
     cli->command = command;
     int code = command->run(cli, &parser);
+    fq_cli_tell(cli);
     if (cli->client) {
         (void)flashq_client_close(cli->client, cli->timeout_ms);
     }

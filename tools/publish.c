@@ -77,6 +77,7 @@ static int adopt_topic_limit(struct fq_publish *publish)
         return 0;
     }
     (void)snprintf(text, sizeof text, "%" PRIu64, limit);
+    fq_cli_tell(cli);
     (void)flashq_client_close(cli->client, cli->timeout_ms);
     cli->client = NULL;
     int code = fq_cli_set(cli, LIMIT_KEY, text);
@@ -152,6 +153,7 @@ void fq_publish_poll(struct fq_publish *publish)
             take_report(publish, &reports[i]);
         }
     } while (count == REPORTS_MAX);
+    fq_cli_tell(publish->cli);
     (void)fq_out_flush(&publish->cli->out);
 }
 

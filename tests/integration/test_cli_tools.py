@@ -47,6 +47,28 @@ class Output(WithBroker):
                               capture_output=True, check=False, timeout=20)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (1, b"y" * 10, b""))
 
+    def test_verbose_tells_of_the_client_on_stderr_only(self):
+        self.flashq("topic", "create", "t")
+        out, told = self.broker.run("pub", "t", "x")
+        self.assertEqual(told, "")
+        out, told = self.broker.run("-v", "sub", "t", "-e")
+        self.assertEqual(out, b"x\n")
+        self.assertIn("flashq: info: connected to shm:", told)
+        self.assertNotIn("debug", told)
+        for flags in (("-vv",), ("-v", "-v")):
+            out, told = self.broker.run("sub", "t", "-e", *flags)
+            self.assertEqual(out, b"x\n")
+            self.assertIn("flashq: info: connected to shm:", told)
+            self.assertRegex(told, r"flashq: debug: t/0: reader .* -> ")
+        _, told = self.broker.run("pub", "t", "y", "-vv")
+        self.assertRegex(told, r"flashq: debug: t/0: producer .* -> open")
+
+    def test_verbose_says_why_there_is_no_connection(self):
+        done = subprocess.run([harness.FLASHQ, "-b", "shm:/nonexistent/flashq.sock", "-v", "--timeout", "300ms",
+                               "topic", "list"], capture_output=True, check=False, timeout=20)
+        self.assertEqual((done.returncode, done.stdout), (3, b""))
+        self.assertIn(b"flashq: info: no connection: ", done.stderr)
+
     def test_meta_only_and_formats(self):
         self.flashq("topic", "create", "t")
         self.flashq("pub", "t", "-k", "key", "-H", "a=1", "-H", "n", "-t", "2026-11-30T12:00:00.123Z", "value")
