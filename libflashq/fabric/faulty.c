@@ -22,6 +22,8 @@
 #define HELD_OPS_MAX     256
 #define PARTS_MAX        4
 #define INNER_EVENTS_MAX 64
+#define WORD_BYTES       UINT64_C(8)
+#define WHOLE_WORDS_BYTES 64u /* of a write at most this long, aligned words are never seen in parts */
 
 struct faulty_fabric {
     struct fq_fabric base;
@@ -300,15 +302,27 @@ static bool hold_op(struct faulty_conn *conn, const struct fq_op *op, uint64_t d
     return true;
 }
 
+/* How much of what is left goes with the next piece. In a small write aligned words stay whole, as fabric.h
+ * promises: it is cut between them. */
+static size_t cut(struct faulty_fabric *fabric, const struct fq_op *op, size_t done)
+{
+    size_t left = op->length - done;
+    size_t part = left == 1 ? 1 : 1 + (size_t)fq_prng_below(&fabric->prng, left - 1);
+    if (op->length <= WHOLE_WORDS_BYTES) {
+        uint64_t at = op->remote_offset + done;
+        part = (size_t)(((at + part + WORD_BYTES - 1) & ~(WORD_BYTES - 1)) - at);
+    }
+    return part < left ? part : left;
+}
+
 static bool tear(struct faulty_conn *conn, const struct fq_op *op)
 {
     struct faulty_fabric *fabric = fabric_of(conn->base.fabric);
     size_t parts = 2 + (size_t)fq_prng_below(&fabric->prng, PARTS_MAX - 1);
     size_t done = 0;
     for (size_t i = 0; i < parts && done < op->length; i++) {
-        bool is_last = i + 1 == parts || op->length - done == 1;
-        size_t part = is_last ? op->length - done
-                              : 1 + (size_t)fq_prng_below(&fabric->prng, op->length - done - 1);
+        size_t part = i + 1 == parts ? op->length - done : cut(fabric, op, done);
+        bool is_last = done + part == op->length;
         struct fq_op piece = *op;
         piece.local = (uint8_t *)op->local + done;
         piece.remote_offset = op->remote_offset + done;

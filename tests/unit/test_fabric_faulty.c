@@ -100,6 +100,45 @@ for_each_faulty(torn_late_and_delayed_keep_the_order_and_the_bytes_before_the_no
     tear_down(&s);
 }
 
+/* A small write is cut between aligned words only: a word that is watched has its old value or its new one. */
+for_each_faulty(aligned_words_of_a_small_write_are_never_torn)
+{
+    struct setup s;
+    const struct fq_fault_plan plan = {.torn_write = FQ_FAULT_CERTAIN, .delay_polls_max = 8, .seed = 7};
+    uint64_t before[8] = {0};
+    set_up(&s, *backend);
+    fq_fabric_faulty_set_plan(s.pair.client.fabric, &plan);
+    const uint64_t *there = fq_region_base(s.ring);
+    unsigned parts_seen = 0;
+    for (uint64_t i = 1; i < 200; i++) {
+        uint64_t after[8], words = 1 + i % 8;
+        uint64_t value = (i % 2 ? UINT64_C(0x0101010101010101) : UINT64_C(0x8080808080808080)) * (i % 100 + 1);
+        memcpy(after, before, sizeof after);
+        for (uint64_t w = 0; w < words; w++) {
+            after[w] = value;
+        }
+        const struct fq_op op = {.type = FQ_OP_WRITE, .remote = s.remote, .local = after,
+                                 .length = words * sizeof *after, .cookie = i, .signaled = true};
+        cr_assert_eq(fq_conn_post(s.pair.c, &op, 1), 1);
+        for (int poll = 0; poll < 40; poll++) {
+            pair_poll(&s.pair.client);
+            pair_poll(&s.pair.server);
+            unsigned changed = 0;
+            for (uint64_t w = 0; w < words; w++) {
+                uint64_t seen = __atomic_load_n(&there[w], __ATOMIC_ACQUIRE);
+                cr_assert(seen == before[w] || seen == after[w], "write %llu, word %llu: %016llx",
+                          (unsigned long long)i, (unsigned long long)w, (unsigned long long)seen);
+                changed += seen == after[w];
+            }
+            parts_seen += changed > 0 && changed < words;
+        }
+        cr_assert_eq(pair_wait(&s.pair, s.pair.c, FQ_EVENT_COMPLETED).event.cookie, i);
+        memcpy(before, after, sizeof before);
+    }
+    cr_assert_gt(parts_seen, 20, "torn between words in %u looks", parts_seen);
+    tear_down(&s);
+}
+
 /* A torn write is seen half done, which is what it is for. */
 for_each_faulty(a_torn_write_is_seen_in_parts)
 {
